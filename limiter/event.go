@@ -1,0 +1,103 @@
+package limiter
+
+import (
+	"context"
+	"time"
+)
+
+// Observer sees what guards and stores do. Observe is called on the path of requests: it must be fast, must not block,
+// and is safe for concurrent use. A guard contains its panics. Fields that an event's kind does not name are zero.
+type Observer interface{ Observe(Event) }
+
+// ObserverFunc is a function as an [Observer].
+type ObserverFunc func(Event)
+
+// Observe calls f.
+func (f ObserverFunc) Observe(e Event) { f(e) }
+
+// EventKind says what an [Event] reports. The set is complete: later packages emit the kinds that are theirs.
+type EventKind uint8
+
+const (
+	// EventDecision: a policy decided. Policy, Key, N, Decision, Outcome; Context is the request's.
+	EventDecision EventKind = iota + 1
+	// EventRejected: a request was refused on account of Policy. Reason; Key, Decision where there is one.
+	EventRejected
+	// EventDegraded: a refused request was served otherwise. Policy, Mode.
+	EventDegraded
+	// EventError: a policy could not decide. Policy, Reason (the cause), Err.
+	EventError
+	// EventStoreState: deciding for Policy began to fail (State 1) or works again (State 0). Err is the first cause.
+	EventStoreState
+	// EventPanic: a callback of the user panicked and was contained. Policy, Name (the callback), Err.
+	EventPanic
+	// EventStore: one call to a shared store. Name, Op, Duration, N (takes in the call), Err.
+	EventStore
+	// EventMemory: the table of a memory store. Name, Keys, Overflow (takes on shared overflow cells so far).
+	EventMemory
+	// EventBreaker: a circuit breaker changed. Name, State (0 closed, 1 half open, 2 open).
+	EventBreaker
+	// EventReload: a new set of policies was applied or refused. Name (the source), Hash, Reason ("ok" or why not), Err.
+	EventReload
+	// EventLease: quota leased to this process. Policy, Keys (leases held).
+	EventLease
+	// EventAdapt: an adaptive limit moved. Policy, Decision.Limit (the new one), Reason.
+	EventAdapt
+)
+
+// Outcome is the result of one policy's decision in an [EventDecision].
+type Outcome uint8
+
+// Outcomes.
+const (
+	OutcomeAllowed       Outcome = iota // "allowed"
+	OutcomeBlocked                      // "blocked"
+	OutcomeShadowBlocked                // "shadow_blocked": would have been refused were the policy enforced
+)
+
+var outcomeNames = [...]string{"allowed", "blocked", "shadow_blocked"}
+
+// String returns the name used in metrics.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return "unknown"
+}
+
+// Reasons of [EventRejected] and [EventError], used as metric labels.
+const (
+	ReasonQuota       = "quota"       // the quota is spent
+	ReasonNever       = "never"       // the cost is above the quota
+	ReasonInFlight    = "in_flight"   // too many at once
+	ReasonAdaptive    = "adaptive"    // would have passed at the nominal limit
+	ReasonWaiting     = "waiting"     // too many requests are being held already
+	ReasonNoKey       = "no_key"      // the request has no key
+	ReasonUnavailable = "unavailable" // the store could not be asked
+	ReasonInvalid     = "invalid"     // the limit or cost is malformed
+	ReasonUnsupported = "unsupported" // the limiter cannot do what the policy asks
+	ReasonCanceled    = "canceled"    // the request's context ended first
+	ReasonPanic       = "panic"       // a callback panicked
+)
+
+// Event is one thing that happened, passed by value.
+type Event struct {
+	Kind     EventKind
+	Outcome  Outcome
+	State    uint8
+	Context  context.Context // the request's, for spans; nil outside of a request
+	Time     time.Time
+	Policy   string
+	Name     string // of the limiter, source or callback
+	Key      Key    // never to be used as a metric label
+	N        int
+	Decision Decision
+	Reason   string
+	Mode     string // degrade mode: cache, read_only, static, queue, redirect, shed, flag, func
+	Op       string
+	Hash     string
+	Duration time.Duration
+	Keys     int64
+	Overflow int64
+	Err      error
+}
