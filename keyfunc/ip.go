@@ -1,0 +1,126 @@
+package keyfunc
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// IPOption changes one thing of [IP].
+type IPOption struct{ apply func(*ipOptions) }
+
+type ipOptions struct {
+	v4, v6 *int
+	trust  *Trust
+}
+
+// IPv6Prefix counts IPv6 clients by networks of n bits, 32…128. A host moves freely within a /64, the default; homes
+// and businesses get a /56 or /48, so a second policy at 48 with a larger quota is worth having.
+func IPv6Prefix(n int) IPOption { return IPOption{func(o *ipOptions) { o.v6 = &n }} }
+
+// IPv4Prefix counts IPv4 clients by networks of n bits, 8…32. The default is 32, single addresses.
+func IPv4Prefix(n int) IPOption { return IPOption{func(o *ipOptions) { o.v4 = &n }} }
+
+// TrustedBy finds the client address by t instead of the guard's [Trust].
+func TrustedBy(t Trust) IPOption { return IPOption{func(o *ipOptions) { o.trust = &t }} }
+
+// IP is the key ip=ADDRESS of the client: an IPv4 address, or an IPv6 network such as 2001:db8:1:2::/64. Who the client
+// is says the guard's [Trust]; by default it is the peer of the connection, and no header is read.
+//
+// Where the address cannot be told, the OnKeyError of the trust decides: [NearestHop] counts by the last hop that was
+// verified, and has no key if there is none; [DenyRequest] has no key; [AllowRequest] returns [ErrSkip]. An error that
+// wraps [ErrNoKey] wraps the cause as well. Options out of their range make a function that returns an error wrapping
+// [limiter.ErrInvalid]. It does not allocate.
+func IP(opts ...IPOption) Func {
+	var o ipOptions
+	for _, opt := range opts {
+		if opt.apply != nil {
+			opt.apply(&o)
+		}
+	}
+	var errs []error
+	var v4, v6 uint8
+	if o.v4 != nil {
+		v4 = prefixBits(&errs, "IPv4Prefix", *o.v4, minIPv4Prefix, 32)
+	}
+	if o.v6 != nil {
+		v6 = prefixBits(&errs, "IPv6Prefix", *o.v6, minIPv6Prefix, 128)
+	}
+	var own *ClientIP
+	if o.trust != nil {
+		var err error
+		if own, err = NewClientIP(*o.trust); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return fail(fmt.Errorf("keyfunc: IP: %w", errors.Join(errs...)))
+	}
+	return func(r *Request) (Key, error) {
+		c := own
+		if c == nil {
+			c = r.trust
+		}
+		v4, v6 := v4, v6
+		if v4 == 0 {
+			v4 = c.v4
+		}
+		if v6 == 0 {
+			v6 = c.v6
+		}
+		return r.ipKey(c, v4, v6)
+	}
+}
+
+// ipKey makes the key of the client address as found by c, by networks of the given lengths.
+func (r *Request) ipKey(c *ClientIP, v4, v6 uint8) (Key, error) {
+	if at := &r.ip; at.by == c && at.v4 == v4 && at.v6 == v6 && r.mac == nil && r.probe == nil {
+		return at.key, nil
+	}
+	addr, err := r.client(c)
+	if err != nil {
+		switch {
+		case c.onKeyError == AllowRequest:
+			return Key{}, ErrSkip
+		case c.onKeyError == DenyRequest || !addr.IsValid():
+			return Key{}, noKeyBecause(err)
+		case r.ipProblem == nil:
+			r.ipProblem = err
+		}
+	}
+	net := c.network(addr, v4, v6)
+	if r.mac != nil || r.probe != nil {
+		r.raw = appendNetwork(r.raw[:0], net)
+		return makeKey(r, "ip", r.raw), nil
+	}
+	lo := len(r.buf)
+	r.buf = appendNetwork(append(r.buf, "ip="...), net) // nothing in an address needs escaping
+	k := r.since(lo)
+	r.ip = ipKey{by: c, v4: v4, v6: v6, key: k}
+	return k, nil
+}
+
+// appendNetwork appends the address alone for a network of one.
+func appendNetwork(dst []byte, net netip.Prefix) []byte {
+	if net.IsSingleIP() {
+		return net.Addr().AppendTo(dst)
+	}
+	return net.AppendTo(dst)
+}
+
+// noKeyBecause wraps ErrNoKey and the cause. The errors are made once: a flood of broken headers must not allocate.
+func noKeyBecause(cause error) error {
+	for i := range ipErrors {
+		if ipErrors[i].cause == cause {
+			return ipErrors[i].noKey
+		}
+	}
+	return ErrNoKey
+}
+
+var ipErrors = func() (all []struct{ cause, noKey error }) {
+	for _, cause := range []error{ErrNoPeer, ErrNoClientIP, ErrInvalidForwarded, ErrTooFewHops} {
+		all = append(all, struct{ cause, noKey error }{cause, fmt.Errorf("%w: %w", ErrNoKey, cause)})
+	}
+	return all
+}()
