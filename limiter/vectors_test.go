@@ -1,157 +1,70 @@
 package limiter_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/limitertest"
 )
 
-// The traces hold right answers computed with exact rationals; see the meta object of the file.
-
-type vecLimit struct {
-	Algorithm string `json:"algorithm"`
-	Rate      int    `json:"rate"`
-	PeriodNS  int64  `json:"period_ns"`
-	Burst     int    `json:"burst"`
-	Cells     int    `json:"cells"`
-}
-
-type vecNanos struct{ time.Duration }
-
-func (d *vecNanos) UnmarshalJSON(b []byte) error {
-	if string(b) == `"never"` {
-		d.Duration = limiter.Never
-		return nil
-	}
-	return json.Unmarshal(b, (*int64)(&d.Duration))
-}
-
-type vecAnswer struct {
-	Allowed   bool        `json:"allowed"`
-	Remaining int         `json:"remaining"`
-	Retry     vecNanos    `json:"retry_after_ns"`
-	Reset     vecNanos    `json:"reset_after_ns"`
-	Delay     vecNanos    `json:"delay_ns"`
-	Takes     []vecAnswer `json:"takes"`
-}
-
-type vecStep struct {
-	At     int64     `json:"at_ns"`
-	Op     string    `json:"op"`
-	N      int       `json:"n"`
-	Key    string    `json:"key"`
-	Taken  int64     `json:"taken_ns"`
-	Limit  *vecLimit `json:"limit"`
-	Expect vecAnswer `json:"expect"`
-	Takes  []struct {
-		Key   string   `json:"key"`
-		Limit vecLimit `json:"limit"`
-		N     int      `json:"n"`
-	} `json:"takes"`
-}
-
-type vecTrace struct {
-	ID          string   `json:"id"`
-	Algorithm   string   `json:"algorithm"`
-	Limit       vecLimit `json:"limit"`
-	CallerClock bool     `json:"caller_clock"`
-	Note        string   `json:"note"`
-	Steps       []vecStep
-}
-
-func (v vecLimit) limit(t *testing.T, algorithm string) limiter.Limit {
-	l := limiter.Limit{Rate: v.Rate, Period: time.Duration(v.PeriodNS), Burst: v.Burst, Cells: v.Cells}
-	if v.Algorithm != "" {
-		algorithm = v.Algorithm
-	}
-	if algorithm == "gcra" {
-		algorithm = "token_bucket"
-	}
-	for _, a := range limiter.Algorithms() {
-		if a.String() == algorithm {
-			return l.With(a)
-		}
-	}
-	require.Fail(t, "algorithm", algorithm)
-	return l
-}
-
-func loadTraces(t *testing.T) []vecTrace {
-	b, err := os.ReadFile("testdata/algorithms.json")
-	require.NoError(t, err)
-	var f struct{ Traces []vecTrace }
-	require.NoError(t, json.Unmarshal(b, &f))
-	require.NotEmpty(t, f.Traces)
-	return f.Traces
-}
-
-func requireAnswer(t *testing.T, want vecAnswer, d limiter.Decision, at string) {
+func requireAnswer(t *testing.T, want limitertest.Answer, d limiter.Decision, at string) {
 	t.Helper()
-	got := fmt.Sprintf("allowed %v remaining %d retry %d reset %d delay %d", d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay)
-	exp := fmt.Sprintf("allowed %v remaining %d retry %d reset %d delay %d", want.Allowed, want.Remaining, want.Retry.Duration, want.Reset.Duration, want.Delay.Duration)
-	require.Equal(t, exp, got, at)
+	got := limitertest.Answer{
+		Allowed: d.Allowed, Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter, Delay: d.Delay,
+	}
+	require.Equal(t, want, got, at)
 }
 
 const unbounded = time.Duration(math.MaxInt64)
 
+func newRule(t require.TestingT, l limiter.Limit) *limiter.Rule {
+	r, err := limiter.NewRule(l)
+	require.NoError(t, err)
+	return r
+}
+
+// The traces hold right answers computed with exact rationals.
 func TestTracesOfThePureSteps(t *testing.T) {
-	for _, trace := range loadTraces(t) {
+	for _, trace := range limitertest.Traces() {
 		t.Run(trace.ID, func(t *testing.T) {
 			states := map[string]*limiter.State{}
 			state := func(key string, l limiter.Limit) *limiter.State {
-				if key == "" {
-					key = "k"
-				}
 				key += "/" + l.Algorithm.Tag()
 				if states[key] == nil {
 					states[key] = new(limiter.State)
 				}
 				return states[key]
 			}
-			current := trace.Limit
 			for k, step := range trace.Steps {
 				at := fmt.Sprintf("%s: step %d %s", trace.Note, k, step.Op)
 				now := limiter.Reading{Now: step.At, Caller: trace.CallerClock}
-				if step.Op == "limit" {
-					current = *step.Limit
-					continue
-				}
-				if step.Op == "allow_all" {
+				if step.Op == limitertest.OpAllowAll {
 					group(t, step, state, now, at)
 					continue
 				}
-				l := current.limit(t, trace.Algorithm)
-				rule, err := limiter.NewRule(l)
-				require.NoError(t, err)
-				s := state(step.Key, l)
+				rule, s := newRule(t, step.Limit), state(step.Key, step.Limit)
 				switch step.Op {
-				case "allow":
-					requireAnswer(t, step.Expect, rule.Take(s, now, step.N, unbounded), at)
-				case "peek":
-					requireAnswer(t, step.Expect, rule.Take(s, now, 0, unbounded), at)
-				case "refund":
-					s.Refund(now, step.N, step.Taken)
-					requireAnswer(t, step.Expect, rule.Take(s, now, 0, unbounded), at)
-				case "reset":
+				case limitertest.OpAllow:
+					requireAnswer(t, step.Want, rule.Take(s, now, step.N, unbounded), at)
+					continue
+				case limitertest.OpRefund:
+					s.Refund(now, step.N, step.Mark)
+				case limitertest.OpReset:
 					*s = limiter.State{}
-					requireAnswer(t, step.Expect, rule.Take(s, now, 0, unbounded), at)
-				default:
-					require.Fail(t, step.Op)
 				}
+				requireAnswer(t, step.Want, rule.Take(s, now, 0, unbounded), at)
 			}
 		})
 	}
 }
 
 // group is AllowAll in its plainest form, for keys that may repeat.
-func group(t *testing.T, step vecStep, state func(string, limiter.Limit) *limiter.State, now limiter.Reading, at string) {
+func group(t *testing.T, step limitertest.Step, state func(string, limiter.Limit) *limiter.State, now limiter.Reading, at string) {
 	type part struct {
 		rule *limiter.Rule
 		s    *limiter.State
@@ -160,17 +73,14 @@ func group(t *testing.T, step vecStep, state func(string, limiter.Limit) *limite
 	var parts []*part
 	index := make([]*part, len(step.Takes))
 	for k, take := range step.Takes {
-		l := take.Limit.limit(t, "")
-		s := state(take.Key, l)
+		s := state(take.Key, take.Limit)
 		for _, p := range parts {
 			if p.s == s {
 				index[k] = p
 			}
 		}
 		if index[k] == nil {
-			rule, err := limiter.NewRule(l)
-			require.NoError(t, err)
-			index[k] = &part{rule: rule, s: s}
+			index[k] = &part{rule: newRule(t, take.Limit), s: s}
 			parts = append(parts, index[k])
 		}
 		index[k].n += take.N
@@ -185,8 +95,8 @@ func group(t *testing.T, step vecStep, state func(string, limiter.Limit) *limite
 			wait = max(wait, d.RetryAfter)
 		}
 	}
-	require.Equal(t, step.Expect.Allowed, allowed, at)
-	require.Equal(t, step.Expect.Retry.Duration, wait, at)
+	require.Equal(t, step.Want.Allowed, allowed, at)
+	require.Equal(t, step.Want.RetryAfter, wait, at)
 	answers := map[*part]limiter.Decision{}
 	for _, p := range parts {
 		d := p.rule.Peek(p.s, now, p.n, unbounded)
@@ -204,6 +114,6 @@ func group(t *testing.T, step vecStep, state func(string, limiter.Limit) *limite
 		answers[p] = d
 	}
 	for k := range step.Takes {
-		requireAnswer(t, step.Expect.Takes[k], answers[index[k]], fmt.Sprint(at, " take ", k))
+		requireAnswer(t, step.Takes[k].Want, answers[index[k]], fmt.Sprint(at, " take ", k))
 	}
 }
