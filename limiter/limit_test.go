@@ -109,7 +109,7 @@ func TestLimitConstructors(t *testing.T) {
 	require.Equal(t, limiter.Limit{Rate: 3, Period: time.Second}, limiter.PerSecond(3))
 	require.Equal(t, limiter.Limit{Rate: 3, Period: time.Minute}, limiter.PerMinute(3))
 	require.Equal(t, limiter.Limit{Rate: 3, Period: time.Hour}, limiter.PerHour(3))
-	require.Equal(t, limiter.Limit{Rate: 3, Period: day}, limiter.PerDay(3))
+	require.Equal(t, limiter.Limit{Rate: 3, Period: hours24}, limiter.PerDay(3))
 	l := limiter.PerSecond(3)
 	_ = l.WithBurst(9).WithCells(4).Aligned(limiter.Day, "UTC")
 	require.Equal(t, limiter.PerSecond(3), l, "the With methods return copies")

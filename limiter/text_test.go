@@ -13,7 +13,7 @@ import (
 	"github.com/spillway-go/spillway/limiter"
 )
 
-const day = 24 * time.Hour
+const hours24 = 24 * time.Hour
 
 func TestParseLimit(t *testing.T) {
 	tests := []struct {
@@ -53,8 +53,8 @@ func TestParseLimit(t *testing.T) {
 		{text: "600/M", want: limiter.PerMinute(600), canonical: "600/m"},
 		{text: "1/1h30m", want: limiter.Per(1, 90*time.Minute), canonical: "1/90m"},
 		{text: "1/1d12h", want: limiter.Per(1, 36*time.Hour), canonical: "1/36h"},
-		{text: "1/7d", want: limiter.Per(1, 7*day)},
-		{text: "1/168h", want: limiter.Per(1, 7*day), canonical: "1/7d"},
+		{text: "1/7d", want: limiter.Per(1, 7*hours24)},
+		{text: "1/168h", want: limiter.Per(1, 7*hours24), canonical: "1/7d"},
 		{text: "1/1h1ns", want: limiter.Per(1, time.Hour+1)},
 		{text: "1/1500ns", want: limiter.Per(1, 1500)},
 		{text: "1/us", want: limiter.Per(1, time.Microsecond)},
@@ -191,7 +191,7 @@ func TestLimitStringOfInvalid(t *testing.T) {
 		{limiter.PerSecond(5).With(77), "5/s Algorithm(77)"},
 		{limiter.Unlimited.WithBurst(3), "0/0s unlimited"},
 		{limiter.Limit{Rate: 5, Align: limiter.Align{Unit: 9, Zone: "a b\n"}}, `5 align Unit(9) "a b\n"`},
-		{limiter.Limit{Rate: 5, Period: day, Align: limiter.Align{Zone: "UTC"}}, "5/d align epoch UTC"},
+		{limiter.Limit{Rate: 5, Period: hours24, Align: limiter.Align{Zone: "UTC"}}, "5/d align epoch UTC"},
 		{limiter.Limit{Rate: 5}.Aligned(limiter.Day, "burst"), "5 fixed_window align day burst"},
 		{limiter.Limit{Rate: 5}.Aligned(limiter.Day, "gcra"), "5 fixed_window align day gcra"},
 	}
@@ -253,7 +253,7 @@ func validLimit() *rapid.Generator[limiter.Limit] {
 		}
 		l.Rate = rapid.IntRange(1, most).Draw(t, "rate")
 		unit := rapid.SampledFrom([]time.Duration{
-			1, time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour, day,
+			1, time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour, hours24,
 		}).Draw(t, "unit")
 		if l.Algorithm == limiter.SlidingWindow && unit == 1 {
 			unit = time.Microsecond
