@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"golang.org/x/text/language"
@@ -14,15 +16,25 @@ import (
 
 const keyLanguage = "Accept-Language"
 
-// maxLanguages bounds the Accept-Language that is looked at: real ones are a tenth of it, and parsing is not free.
-const maxLanguages = 256
+const (
+	// maxLanguages bounds the Accept-Language that is looked at: real ones are far shorter, and parsing is not free.
+	maxLanguages = 128
+	// maxAnswers bounds how many of them are remembered. Clients choose the text: once full, nothing is forgotten for
+	// a new one, and a stranger's inventions cost only the parsing they would have cost anyway.
+	maxAnswers = 256
+)
 
-// Messages are one text in several languages. It is immutable and safe for concurrent use; a nil one has no text.
+// Messages are one text in several languages. It is safe for concurrent use; a nil one has no text.
 type Messages struct {
 	texts    []string // by index of the matcher
 	matcher  language.Matcher
 	fallback string // for a client whose languages are not there
 	anyone   string // for a client that names no language
+
+	// Texts found for Accept-Language values: parsing and matching take microseconds and twenty allocations. Replaced
+	// whole, at most maxAnswers times.
+	answers atomic.Pointer[map[string]string]
+	mu      sync.Mutex // of writers to answers
 }
 
 // NewMessages returns the texts by language tag (BCP 47), such as {"en": "…", "zh-CN": "…"}. The tag "" holds the text
@@ -80,7 +92,31 @@ func (m *Messages) For(r *http.Request) string {
 	case m.matcher == nil || len(lines[0]) > maxLanguages:
 		return m.fallback
 	}
-	return m.match(lines[0])
+	known := m.answers.Load()
+	if known != nil {
+		if text, ok := (*known)[lines[0]]; ok {
+			return text
+		}
+	}
+	text := m.match(lines[0])
+	if known == nil || len(*known) < maxAnswers {
+		m.remember(lines[0], text)
+	}
+	return text
+}
+
+func (m *Messages) remember(accept, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := make(map[string]string)
+	if known := m.answers.Load(); known != nil {
+		if len(*known) >= maxAnswers {
+			return
+		}
+		maps.Copy(next, *known)
+	}
+	next[strings.Clone(accept)] = text
+	m.answers.Store(&next)
 }
 
 func (m *Messages) match(accept string) string {
