@@ -1,6 +1,7 @@
 package keyfunc
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -175,20 +176,9 @@ var errNotKeyed = invalid("HMAC: the function returned a key made before it was 
 
 // cutPart splits the first part off an encoded key.
 func cutPart(key []byte) (part, rest []byte) {
-	for i, b := range key {
-		if b == '|' {
-			return key[:i], key[i+1:]
-		}
-	}
-	return key, nil
+	part, rest, _ = bytes.Cut(key, []byte("|"))
+	return part, rest
 }
 
 // kindOf returns the kind of a part.
-func kindOf(part []byte) []byte {
-	for i, b := range part {
-		if b == '=' {
-			return part[:i]
-		}
-	}
-	return part
-}
+func kindOf(part []byte) []byte { return part[:max(bytes.IndexByte(part, '='), 0)] }

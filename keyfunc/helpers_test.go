@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -65,6 +66,11 @@ func requireKey(t *testing.T, want string, r *keyfunc.Request, f keyfunc.Func) {
 
 // part is one kind and value of a key.
 type part struct{ kind, value string }
+
+var (
+	kindPattern = regexp.MustCompile(`\A[a-z][a-z0-9_]{0,15}\z`)
+	partPattern = regexp.MustCompile(`\A[a-z][a-z0-9_]{0,15}=([A-Za-z0-9._~:/-]|%[0-9A-F]{2}|[#][A-Za-z0-9_-]{43}\z|[$][A-Za-z0-9_-]{22}\z)+\z`)
+)
 
 // split reads an encoded key back: the inverse that makes the encoding injective. A plain value is decoded, a hashed or
 // keyed one is returned as it is, mark included.

@@ -88,20 +88,23 @@ func (r *Request) ipKey(c *ClientIP, v4, v6 uint8) (Key, error) {
 			r.ipProblem = err
 		}
 	}
-	net := c.network(addr, v4, v6)
 	if r.mac != nil || r.probe != nil {
-		r.raw = appendNetwork(r.raw[:0], net)
+		r.raw = c.appendNetwork(r.raw[:0], addr, v4, v6)
 		return makeKey(r, "ip", r.raw), nil
 	}
 	lo := len(r.buf)
-	r.buf = appendNetwork(append(r.buf, "ip="...), net) // nothing in an address needs escaping
+	r.buf = c.appendNetwork(append(r.buf, "ip="...), addr, v4, v6) // nothing in an address needs escaping
 	k := r.since(lo)
 	r.ip = ipKey{by: c, v4: v4, v6: v6, key: k}
 	return k, nil
 }
 
-// appendNetwork appends the address alone for a network of one.
-func appendNetwork(dst []byte, net netip.Prefix) []byte {
+// appendNetwork appends the network addr is counted by, the address alone if it is a network of one.
+func (c *ClientIP) appendNetwork(dst []byte, addr netip.Addr, v4, v6 uint8) []byte {
+	if v4 == 32 && addr.Is4() {
+		return addr.AppendTo(dst)
+	}
+	net := c.network(addr, v4, v6)
 	if net.IsSingleIP() {
 		return net.Addr().AppendTo(dst)
 	}

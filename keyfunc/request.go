@@ -114,8 +114,11 @@ func (r *Request) check(k Key, err error) (Key, error) {
 
 // join writes the keys of funcs one after another with | between them.
 func (r *Request) join(funcs []Func) (Key, error) {
-	var few [4]Key
+	var few [8]Key
 	parts := few[:0]
+	if len(funcs) > len(few) {
+		parts = make([]Key, 0, len(funcs))
+	}
 	start, whole := len(r.buf), true
 	for i, f := range funcs {
 		if i > 0 {
@@ -195,6 +198,9 @@ func (r *Request) Route() string {
 // withoutMethod removes "GET " from "GET a.example/x". A pattern that begins with a slash has no method, whatever blanks
 // it has further on.
 func withoutMethod(pattern string) string {
+	if pattern == "" || pattern[0] == '/' {
+		return pattern
+	}
 	if i := strings.IndexAny(pattern, " \t/"); i > 0 && pattern[i] != '/' {
 		return strings.TrimLeft(pattern[i:], " \t")
 	}

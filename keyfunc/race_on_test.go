@@ -1,0 +1,5 @@
+//go:build race
+
+package keyfunc_test
+
+const raceEnabled = true
