@@ -78,6 +78,7 @@ const (
 	ReasonUnsupported = "unsupported" // the limiter cannot do what the policy asks
 	ReasonCanceled    = "canceled"    // the request's context ended first
 	ReasonPanic       = "panic"       // a callback panicked
+	ReasonClientIP    = "client_ip"   // the client could not be told, and its nearest verified hop was counted
 )
 
 // Event is one thing that happened, passed by value.

@@ -1,0 +1,124 @@
+// Package echolimit puts a guard into Echo v4.
+//
+//	e.Use(echolimit.Middleware(guard))
+//
+// Import it under its own name, echolimit. It serves with Use, Pre, on groups and on routes. With Pre the route is not
+// known yet, so policies match by path and [keyfunc.Route] keys are all alike; with Use, requests that match no route are
+// seen too. The client address comes from the guard's own configuration, never from [echo.Context.RealIP].
+package echolimit
+
+import (
+	"net/http"
+	"sync"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/spillway-go/spillway/middleware"
+)
+
+// Option changes a [Middleware].
+type Option func(*options)
+
+type options struct {
+	skip   func(echo.Context) bool
+	denied func(echo.Context, *middleware.Verdict) error
+}
+
+// WithDenied lets write answer refused requests, or return an error for Echo's HTTPErrorHandler, such as
+// echo.NewHTTPError(v.Status). The header fields of the refusal are set. It is not called where a degrade handler has
+// answered.
+func WithDenied(write func(c echo.Context, v *middleware.Verdict) error) Option {
+	return func(o *options) { o.denied = write }
+}
+
+// WithSkipper hands requests for which skip is true on without asking the guard; it takes the Skipper type of Echo's own
+// middleware.
+func WithSkipper(skip func(echo.Context) bool) Option {
+	return func(o *options) { o.skip = skip }
+}
+
+// Middleware returns the guard as Echo middleware.
+//
+// A request is settled by its real status: an error that is returned and not yet written is settled when the error
+// handler writes it. If nobody ever does, the request stays charged.
+func Middleware(guard *middleware.Guard, opts ...Option) echo.MiddlewareFunc {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if o.skip != nil && o.skip(c) {
+				return next(c)
+			}
+			known := routes.Get().(*routed)
+			known.c = c
+			pass := guard.Enter(c.Response(), c.Request(), middleware.Entry{
+				Framework: known, Below: c.Response().Writer, Defer: o.denied != nil,
+			})
+			known.c = nil // nobody asks for the route once the request has been decided
+			routes.Put(known)
+			if !pass.Proceed() {
+				if v := pass.Denied(); v != nil {
+					return o.denied(c, v)
+				}
+				return nil
+			}
+			if r := pass.Request(); r != c.Request() {
+				c.SetRequest(r)
+			}
+			if !pass.Settles() {
+				return next(c)
+			}
+			return serve(c, next, &pass)
+		}
+	}
+}
+
+// serve runs the rest of the chain and settles.
+func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
+	res := c.Response()
+	below := res.Writer
+	hijacked := func() bool { return false }
+	if w := pass.Writer(); w != http.ResponseWriter(res) {
+		res.Writer = w
+	}
+	if pass.NeedsStatus() {
+		res.Writer, hijacked = middleware.WatchHijack(res.Writer)
+	}
+	defer func() { res.Writer = below }()
+	status := http.StatusInternalServerError // unless next returns
+	left := false
+	defer func() {
+		if !left {
+			pass.Leave(status)
+		}
+	}()
+	err := next(c)
+	switch {
+	case hijacked(), res.Committed && res.Status == http.StatusSwitchingProtocols:
+		status = 0
+	case res.Committed:
+		status = res.Status
+	case err != nil:
+		left = true
+		settle := pass.LeaveLater()
+		res.Before(func() { settle(res.Status) })
+	default:
+		status = http.StatusOK // as the server will answer
+	}
+	return err
+}
+
+// routed is what Echo knows of a request. It is pooled, as an interface in it would be allocated anew.
+type routed struct{ c echo.Context }
+
+var routes = sync.Pool{New: func() any { return new(routed) }}
+
+func (x *routed) Route() string            { return x.c.Path() }
+func (x *routed) Param(name string) string { return x.c.Param(name) }
+
+func (x *routed) Value(name string) (any, bool) {
+	v := x.c.Get(name)
+	return v, v != nil
+}

@@ -1,0 +1,162 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/response"
+)
+
+// Guard holds policies and serves requests by them. It is safe for concurrent use, and its policies may be changed while
+// it serves. A Guard is one stage of its chain: [New] returns the [StageEdge] one, [Guard.Stage] the others; all share
+// one set of policies. It starts no goroutine and needs no Close.
+type Guard struct {
+	*core
+	name string
+}
+
+// core is what the stages of a guard share.
+type core struct {
+	cfg      Config
+	renderer *response.Renderer
+	trust    *keyfunc.ClientIP
+	observer limiter.Observer // nil: nobody
+	log      *slog.Logger
+	waiting  waiting
+	states   states
+	snapshot atomic.Pointer[snapshot]
+	update   sync.Mutex
+	mounted  sync.Map // stage name → true, once asked for
+	panics   sync.Once
+}
+
+// New returns the guard of cfg. The error names everything that is wrong, joined. New calls each key function once with
+// an empty request to find what is wrong with its settings; it does no I/O and starts nothing.
+func New(cfg Config) (*Guard, error) {
+	c := &core{cfg: cfg, log: cfg.Logger}
+	if c.log == nil {
+		c.log = slog.Default()
+	}
+	if cfg.Observer != nil {
+		c.observer = contained{cfg.Observer, c.log, new(sync.Once)}
+	}
+	var errs []error
+	var err error
+	if c.renderer, err = response.New(cfg.Response); err != nil {
+		errs = append(errs, fmt.Errorf("middleware: Response: %w", err))
+		c.renderer, _ = response.New(response.Options{})
+	}
+	if c.trust, err = keyfunc.NewClientIP(cfg.ClientIP); err != nil {
+		errs = append(errs, fmt.Errorf("middleware: ClientIP: %w", err))
+	}
+	switch c.waiting.max = int64(cfg.MaxWaiting); {
+	case cfg.MaxWaiting == 0:
+		c.waiting.max = defaultMaxWaiting
+	case cfg.MaxWaiting == -1:
+		c.waiting.max = 0
+	case cfg.MaxWaiting < 0:
+		errs = append(errs, fmt.Errorf("middleware: MaxWaiting %d is negative; −1 means none", cfg.MaxWaiting))
+	}
+	var m matcher
+	if _, err := m.add(&cfg.Exempt); err != nil {
+		errs = append(errs, fmt.Errorf("middleware: Exempt: %w", err))
+		c.cfg.Exempt = Match{}
+	}
+	s, err := c.compile(cfg.Policies)
+	errs = append(errs, err)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for _, warning := range c.trust.Warnings() {
+		c.log.Warn("spillway: client address: " + warning)
+	}
+	c.snapshot.Store(s)
+	c.mounted.Store(StageEdge, true)
+	return &Guard{core: c, name: StageEdge}, nil
+}
+
+// Stage returns the guard of another stage, to be mounted at its place in the chain. A stage without policies lets
+// everything pass, and may get some by [Guard.Update].
+func (g *Guard) Stage(name string) *Guard {
+	if name == "" {
+		name = StageEdge
+	}
+	g.mounted.Store(name, true)
+	return &Guard{core: g.core, name: name}
+}
+
+// Update replaces the policies of all stages while serving. Requests in service settle on the policies they began with.
+// Counters live on where the policy's name, stage, key kinds and algorithm stay. On an error, which names everything
+// that is wrong, nothing changes.
+func (g *Guard) Update(policies []Policy) error {
+	g.update.Lock()
+	defer g.update.Unlock()
+	s, err := g.compile(policies)
+	if err != nil {
+		return err
+	}
+	g.core.snapshot.Store(s)
+	return nil
+}
+
+// Policies returns the names of the policies in force, in configuration order.
+func (g *Guard) Policies() []string {
+	s := g.core.snapshot.Load()
+	names := make([]string, len(s.policies))
+	for k, p := range s.policies {
+		names[k] = p.Name
+	}
+	return names
+}
+
+// stage returns the policies of this stage, nil if it has none.
+func (g *Guard) stage() *stage {
+	s := g.core.snapshot.Load()
+	if !s.warned.Load() && s.warned.CompareAndSwap(false, true) {
+		g.warnUnmounted(s)
+	}
+	return s.stages[g.name]
+}
+
+// warnUnmounted tells of stages that nobody has asked for when the first request arrives: their policies never run.
+func (g *Guard) warnUnmounted(s *snapshot) {
+	for _, name := range sortedKeys(s.stages) {
+		if _, ok := g.mounted.Load(name); !ok && name != StageManual {
+			g.log.Warn("spillway: the policies of a stage never run, as nobody mounts Guard.Stage of its name", "stage", name)
+		}
+	}
+}
+
+// Serve serves r by the guard: next, a refusal, or what the policy degrades to.
+func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	pass := g.Enter(w, r, Entry{})
+	if pass.Proceed() {
+		pass.Serve(next)
+	}
+}
+
+// contained keeps an observer's panics away from requests, and tells of the first.
+type contained struct {
+	limiter.Observer
+	log  *slog.Logger
+	once *sync.Once
+}
+
+func (c contained) Observe(e limiter.Event) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.once.Do(func() { c.log.Error("spillway: observer panicked", "panic", fmt.Sprint(p)) })
+		}
+	}()
+	c.Observer.Observe(e)
+}
+
+// detached is the context for giving back after the request's own has ended.
+func detached(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

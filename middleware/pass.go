@@ -1,0 +1,205 @@
+package middleware
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/response"
+)
+
+// Entry is what an adapter tells the guard about a request.
+type Entry struct {
+	// Framework knows the route and the values of the framework; nil: net/http alone.
+	Framework keyfunc.Framework
+	// Mux looks up routes for a guard outside of it, where r.Pattern is not set yet. Framework wins.
+	Mux *http.ServeMux
+	// Below is the writer that a recorder of responses wraps, where that is not the one given to Enter: frameworks with a
+	// response of their own write to another one below. nil: the same.
+	Below http.ResponseWriter
+	// Defer leaves the body of a plain refusal to the caller, who finds it in [Pass.Denied]: for frameworks that answer
+	// errors in an envelope of their own. The fields are set all the same.
+	Defer bool
+}
+
+// Pass is the answer to [Guard.Enter]. It is a value; whoever holds it calls [Pass.Leave] once the request is served.
+// The zero Pass does not proceed.
+type Pass struct {
+	v    *visit
+	gen  uint32
+	next bool
+	w    http.ResponseWriter
+	r    *http.Request
+	no   *Verdict
+}
+
+// Proceed reports whether the request goes on. If not, the response has been written, unless [Pass.Denied] says
+// otherwise or the request's context has ended.
+func (p *Pass) Proceed() bool { return p.next }
+
+// Writer returns the writer to hand on: the one given to Enter, unless a degrade handler records responses, which then
+// goes around Entry.Below.
+func (p *Pass) Writer() http.ResponseWriter { return p.w }
+
+// Request returns the request to hand on: the one given to Enter, unless it proceeds degraded and its context says so.
+func (p *Pass) Request() *http.Request { return p.r }
+
+// Denied returns the refusal that the caller has to write, nil if there is none. See [Entry].Defer.
+func (p *Pass) Denied() *Verdict { return p.no }
+
+// Settles reports whether [Pass.Leave] has anything to do. If not, it need not be called.
+func (p *Pass) Settles() bool { return p.v != nil }
+
+// NeedsStatus reports whether the status matters to Leave.
+func (p *Pass) NeedsStatus() bool { return p.v != nil && p.v.needsStatus }
+
+// Leave settles a request that went on: places in flight are free again, and units are given back where a policy's
+// Refund says so for the status. 0 means that nobody knows the status, as of a hijacked connection; such a request stays
+// charged. After a panic the status is 500. Only the first call counts.
+func (p *Pass) Leave(status int) {
+	if p.v != nil && p.v.gen == p.gen {
+		p.v.release()
+		p.v.settle(status)
+		p.v.done()
+	}
+	p.v = nil
+}
+
+// Serve hands a request that proceeds to a net/http handler and settles it by the status written. A panic of the handler
+// is settled as 500 and passes on.
+func (p *Pass) Serve(next http.Handler) {
+	if !p.Settles() {
+		next.ServeHTTP(p.w, p.r)
+		return
+	}
+	w, written := p.w, func() int { return 0 }
+	if p.NeedsStatus() {
+		w, written = watchStatus(w)
+	}
+	code := http.StatusInternalServerError // unless next returns
+	defer func() { p.Leave(code) }()
+	next.ServeHTTP(w, p.r)
+	code = written()
+}
+
+// LeaveLater frees places in flight now and settles by the status once it is known: for frameworks that write the
+// answer to a returned error later. The function may be called from where the status is, or never: then the request
+// stays charged. Only its first call counts.
+func (p *Pass) LeaveLater() func(status int) {
+	v, gen := p.v, p.gen
+	p.v = nil
+	if v == nil || v.gen != gen {
+		return func(int) {}
+	}
+	v.release()
+	return func(status int) {
+		if v.gen == gen {
+			v.settle(status)
+			v.done()
+		}
+	}
+}
+
+// visit is one request at one stage. Visits are pooled: what a request needs for its decision is not allocated anew.
+type visit struct {
+	gen uint32 // counts reuses: a Pass of an earlier one does nothing
+
+	guard *core
+	stage *stage
+	w     http.ResponseWriter
+	r     *http.Request
+	entry Entry
+	req   keyfunc.Request
+	mux   muxRoute
+	now   time.Time
+	look  bool // take nothing
+
+	host   string
+	hits   []uint64
+	active []active
+	takes  []limiter.Take
+	bounds []limiter.Decision // of bounds in flight, told like decisions
+	items  []response.Item
+
+	waits       bool // holds a place among the waiting
+	needsStatus bool
+	ended       []func(ok bool) // recorders
+}
+
+// active is one policy that applies to the request.
+type active struct {
+	*policy
+	key       limiter.Key
+	span      keyfunc.Key
+	id        string // identity, for bounds in flight
+	cost      int
+	nominal   limiter.Limit
+	limit     limiter.Limit
+	told      *response.Policy
+	partition []byte
+
+	take     int   // index of its take, −1 while there is none
+	bound    int   // index of its bound, −1 if it has none
+	slot     bool  // counted in flight
+	decided  bool  // the take's Decision stands
+	err      error // why it could not be decided
+	violated bool  // the limit refuses
+	adaptive bool  // but the nominal one would not
+	full     bool  // too many in flight
+	crowded  bool  // could not be held: too many are waiting
+}
+
+var visits = sync.Pool{New: func() any { return new(visit) }}
+
+func (c *core) visit(st *stage, w http.ResponseWriter, r *http.Request, e Entry) *visit {
+	v := visits.Get().(*visit)
+	v.guard, v.stage, v.w, v.r, v.entry = c, st, w, r, e
+	if e.Framework == nil && e.Mux != nil && r.Pattern == "" {
+		v.mux = muxRoute{r, e.Mux}
+		v.entry.Framework = &v.mux
+	}
+	v.req.Reset(r, v.entry.Framework, c.trust)
+	if n := (len(st.matcher.rules) + 63) / 64; cap(v.hits) < n {
+		v.hits = make([]uint64, n)
+	} else {
+		v.hits = v.hits[:n]
+	}
+	return v
+}
+
+// done gives the visit back. Nothing of the request may be held on to, and nothing may be used afterwards.
+func (v *visit) done() {
+	v.gen++
+	v.guard, v.stage, v.w, v.r, v.entry, v.mux = nil, nil, nil, nil, Entry{}, muxRoute{}
+	v.req.Reset(nil, nil, nil)
+	clear(v.active)
+	clear(v.takes)
+	clear(v.bounds)
+	clear(v.items)
+	clear(v.ended)
+	v.active, v.takes, v.bounds, v.items, v.ended = v.active[:0], v.takes[:0], v.bounds[:0], v.items[:0], v.ended[:0]
+	v.look, v.waits, v.needsStatus = false, false, false
+	visits.Put(v)
+}
+
+// muxRoute is the framework of a request that has not reached its ServeMux yet.
+type muxRoute struct {
+	r   *http.Request
+	mux *http.ServeMux
+}
+
+// Route costs a look-up in the mux: it is called only if a key wants the route.
+func (m *muxRoute) Route() string {
+	_, pattern := m.mux.Handler(m.r)
+	return pattern
+}
+
+// Param knows nothing: the path has not been matched yet.
+func (m *muxRoute) Param(string) string { return "" }
+
+func (m *muxRoute) Value(string) (any, bool) { return nil, false }
+
+// PathRouted: a ServeMux matches by path, as policies do.
+func (m *muxRoute) PathRouted() bool { return true }

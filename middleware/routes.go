@@ -1,0 +1,206 @@
+package middleware
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// routes finds every rule whose route patterns match a request in one walk over the segments of its path, however many
+// rules there are. Patterns have the syntax and meaning of [http.ServeMux]; unlike there, all that match count, not the
+// most specific one.
+type routes struct{ root node }
+
+// node is what follows a slash.
+type node struct {
+	literal map[string]*node
+	one     *node  // {name}
+	end     []leaf // the path ends with this segment
+	slash   []leaf // {$}: the path ends here, behind the slash
+	rest    []leaf // a trailing slash or {name...}: anything may follow
+}
+
+type leaf struct {
+	rule         int
+	method, host string // "" for any
+}
+
+// add makes rule match what pattern matches.
+func (t *routes) add(rule int, pattern string) (err error) {
+	// ServeMux knows its syntax best, and says what is wrong only by panicking.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("route %q: %v", pattern, p)
+		}
+	}()
+	http.NewServeMux().Handle(pattern, http.NotFoundHandler())
+
+	l := leaf{rule: rule}
+	host := pattern
+	if method, rest, ok := strings.Cut(pattern, " "); ok && !strings.Contains(method, "/") {
+		l.method, host = method, strings.TrimLeft(rest, " \t")
+	}
+	slash := strings.IndexByte(host, '/')
+	l.host = strings.ToLower(host[:slash])
+	n, rest := &t.root, host[slash+1:]
+	for {
+		segment, tail, more := strings.Cut(rest, "/")
+		switch {
+		case segment == "" && !more, strings.HasSuffix(segment, "...}"):
+			n.rest = append(n.rest, l)
+			return nil
+		case segment == "{$}":
+			n.slash = append(n.slash, l)
+			return nil
+		}
+		next := n.one
+		if !strings.HasPrefix(segment, "{") {
+			if text, err := url.PathUnescape(segment); err == nil {
+				segment = text
+			}
+			next = n.literal[segment]
+		}
+		if next == nil {
+			next = new(node)
+			switch {
+			case strings.HasPrefix(segment, "{"):
+				n.one = next
+			case n.literal == nil:
+				n.literal = map[string]*node{segment: next}
+			default:
+				n.literal[segment] = next
+			}
+		}
+		if n = next; !more {
+			n.end = append(n.end, l)
+			return nil
+		}
+		rest = tail
+	}
+}
+
+// walk is one look-up.
+type walk struct {
+	hits         []uint64 // one bit a rule
+	method, host string
+	escaped      bool // segments are percent-encoded
+	pattern      bool // the path is the pattern of a framework's route
+}
+
+// path marks every rule that matches the path of r.
+func (t *routes) path(r *http.Request, w walk) {
+	p := r.URL.Path
+	if r.URL.RawPath != "" {
+		p, w.escaped = r.URL.EscapedPath(), true
+	}
+	t.root.walk(cleanPath(p), &w)
+}
+
+// route marks every rule that matches the pattern of a framework's route, whose parameters match parameters only.
+func (t *routes) route(pattern string, w walk) {
+	if i := strings.IndexByte(pattern, '/'); i >= 0 {
+		w.pattern = true
+		t.root.walk(pattern[i+1:], &w)
+	}
+}
+
+func (n *node) walk(rest string, w *walk) {
+	w.mark(n.rest)
+	if rest == "" {
+		w.mark(n.slash)
+		return
+	}
+	segment, tail, more := strings.Cut(rest, "/")
+	literal := true
+	if w.pattern {
+		switch kind(segment) {
+		case manySegments:
+			return
+		case oneSegment:
+			literal = false
+		}
+	}
+	if literal && n.literal != nil {
+		name := segment
+		if w.escaped {
+			if text, err := url.PathUnescape(segment); err == nil {
+				name = text
+			}
+		}
+		if next := n.literal[name]; next != nil {
+			next.step(tail, more, w)
+		}
+	}
+	if n.one != nil && segment != "" {
+		n.one.step(tail, more, w)
+	}
+}
+
+func (n *node) step(tail string, more bool, w *walk) {
+	if more {
+		n.walk(tail, w)
+	} else {
+		w.mark(n.end)
+	}
+}
+
+func (w *walk) mark(leaves []leaf) {
+	for k := range leaves {
+		l := &leaves[k]
+		if (l.method == "" || methodMatches(l.method, w.method)) && (l.host == "" || l.host == w.host) {
+			w.hits[l.rule/64] |= 1 << (l.rule % 64)
+		}
+	}
+}
+
+// methodMatches follows ServeMux: GET includes HEAD.
+func methodMatches(want, got string) bool {
+	return want == got || want == http.MethodGet && (got == http.MethodHead || got == "")
+}
+
+type segmentKind uint8
+
+const (
+	plainSegment segmentKind = iota
+	oneSegment
+	manySegments
+)
+
+// kind reads a segment of a route in the spelling of Gin (:name, *name), Echo (:name, *) or ServeMux ({name}, {name...}).
+func kind(segment string) segmentKind {
+	switch {
+	case strings.HasPrefix(segment, "*"), strings.HasPrefix(segment, "{") && strings.HasSuffix(segment, "...}"):
+		return manySegments
+	case strings.HasPrefix(segment, "{"), parameterAt(segment) >= 0:
+		return oneSegment
+	}
+	return plainSegment
+}
+
+// parameterAt returns where a colon starts a parameter; Echo escapes a literal one as \:.
+func parameterAt(segment string) int {
+	for k := range len(segment) {
+		if segment[k] == ':' && (k == 0 || segment[k-1] != '\\') {
+			return k
+		}
+	}
+	return -1
+}
+
+// cleanPath returns p without its leading slash, cleaned as ServeMux does: no dot segments, no doubled slashes, the
+// trailing slash kept.
+func cleanPath(p string) string {
+	if p == "" {
+		return ""
+	}
+	if p[0] == '/' && !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
+		return p[1:]
+	}
+	clean := path.Clean("/" + p)
+	if p[len(p)-1] == '/' && clean != "/" {
+		clean += "/"
+	}
+	return clean[1:]
+}

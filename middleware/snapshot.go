@@ -1,0 +1,423 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillway-go/spillway/degrade"
+	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/response"
+)
+
+// snapshot is one set of policies, compiled. It is immutable; Update swaps the pointer, and a request settles on the
+// snapshot it began with.
+type snapshot struct {
+	policies []*policy // in configuration order
+	byName   map[string]*policy
+	stages   map[string]*stage
+	warned   atomic.Bool
+}
+
+// stage is the policies of one place in the chain.
+type stage struct {
+	policies []*policy
+	matcher  matcher
+	exempt   int // rule of Config.Exempt
+	stores   []store
+}
+
+// store is one limiter of a stage, with what it can.
+type store struct {
+	limiter  limiter.Limiter
+	batcher  limiter.Batcher  // nil: cannot
+	refunder limiter.Refunder // nil: cannot
+	local    bool             // state in this process: decided first
+}
+
+// policy is a Policy compiled.
+type policy struct {
+	Policy
+	space    string // of its keys
+	match    int    // rules of the stage's matcher
+	exempt   int
+	store    int // of the stage's stores
+	set      response.Set
+	messages *response.Messages
+	inflight *response.Policy
+	records  degrade.Recorder
+	state    *policyState
+	told     told
+}
+
+// policyState is what outlives a change of the policies: it belongs to the policy's name and stage.
+type policyState struct {
+	undecided atomic.Bool // the store was away at the last decision
+	inflight  inflight
+}
+
+// told caches what responses tell of a policy by nominal limit: constant texts, rendered once.
+type told struct {
+	last atomic.Pointer[toldLimit]
+	mu   sync.Mutex
+	all  map[limiter.Limit]*toldLimit
+}
+
+type toldLimit struct {
+	limit  limiter.Limit
+	policy *response.Policy
+}
+
+// maxTold bounds the limits cached per policy: plans and variables come from the operator, but may be many.
+const maxTold = 256
+
+func (t *told) of(p *policy, l limiter.Limit) (*response.Policy, error) {
+	if x := t.last.Load(); x != nil && x.limit == l {
+		return x.policy, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := t.all[l]
+	if x == nil {
+		rp, err := response.NewPolicy(p.Name, l, p.Unit)
+		if err != nil {
+			return nil, err
+		}
+		x = &toldLimit{l, rp}
+		if t.all == nil || len(t.all) >= maxTold {
+			t.all = make(map[limiter.Limit]*toldLimit)
+		}
+		t.all[l] = x
+	}
+	t.last.Store(x)
+	return x.policy, nil
+}
+
+// compile checks all policies and makes a snapshot of them. The error joins everything that is wrong.
+func (c *core) compile(policies []Policy) (*snapshot, error) {
+	s := &snapshot{byName: make(map[string]*policy), stages: make(map[string]*stage)}
+	var errs []error
+	names := make(map[string]string) // lower case → what has it
+	spaces := make(map[string]string)
+	for k := range policies {
+		p := &policy{Policy: policies[k]}
+		at := fmt.Sprintf("policy %q", p.Name)
+		bad := func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("middleware: "+at+": "+format, args...))
+		}
+		if !keyfunc.ValidName(p.Name) {
+			at = fmt.Sprintf("policy %d (%q)", k, p.Name)
+			bad("Name must be 1…64 letters, digits, '_', '.' and '-', beginning with a letter or digit")
+		}
+		told := []string{p.Name}
+		if p.InFlight != 0 {
+			told = append(told, p.Name+".inflight")
+		}
+		for _, name := range told {
+			if other, ok := names[strings.ToLower(name)]; ok {
+				bad("the name %q is taken by %s", name, other)
+			}
+			names[strings.ToLower(name)] = at
+		}
+		if p.Stage == "" {
+			p.Stage = StageEdge
+		}
+		if !keyfunc.ValidName(p.Stage) {
+			bad("Stage %q must be 1…64 letters, digits, '_', '.' and '-', beginning with a letter or digit", p.Stage)
+		}
+		if p.space = p.Name; p.Stage != StageEdge {
+			p.space = p.Stage + "." + p.Name
+		}
+		if other, ok := spaces[p.space]; ok && other != at {
+			bad("its keys would be those of %s", other)
+		}
+		spaces[p.space] = at
+		c.check(p, bad)
+		st := s.stages[p.Stage]
+		if st == nil {
+			st = new(stage)
+			st.exempt, _ = st.matcher.add(&c.cfg.Exempt) // checked by New
+			s.stages[p.Stage] = st
+		}
+		var err error
+		if p.match, err = st.matcher.add(&p.Match); err != nil {
+			bad("Match: %w", err)
+		}
+		if p.exempt, err = st.matcher.add(&p.Exempt); err != nil {
+			bad("Exempt: %w", err)
+		}
+		if p.Limiter == nil {
+			p.Limiter = c.cfg.Limiter
+		}
+		if p.Limiter != nil {
+			p.store = st.addStore(p.Limiter)
+		}
+		st.policies = append(st.policies, p)
+		s.policies = append(s.policies, p)
+		s.byName[p.Name] = p
+	}
+	for _, name := range sortedKeys(s.stages) {
+		errs = append(errs, s.stages[name].check(name)...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for _, p := range s.policies {
+		p.state = c.states.of(p)
+	}
+	return s, nil
+}
+
+// check checks one policy by itself and fills in what is derived from it.
+func (c *core) check(p *policy, bad func(string, ...any)) {
+	if p.Key == nil && p.Stage != StageManual {
+		bad("Key is required: say by whom to count, such as keyfunc.IP()")
+	}
+	if p.Key != nil {
+		if err := keyfunc.Check(p.Key); err != nil {
+			bad("Key: %w", err)
+		}
+	}
+	if p.OnNoKey > SkipPolicy {
+		bad("OnNoKey %d is none of DenyRequest, SkipPolicy", p.OnNoKey)
+	}
+	if p.OnStoreError > FailClosed {
+		bad("OnStoreError %d is none of FailOpen, FailClosed", p.OnStoreError)
+	}
+	switch {
+	case p.Limit == nil && p.InFlight == 0:
+		bad("Limit is required")
+	case p.Limit == nil:
+		if p.Plan != nil || len(p.Adjust) > 0 {
+			bad("Plan and Adjust need a Limit to start from")
+		}
+	default:
+		l := p.Limit.Current()
+		if err := l.Validate(); err != nil {
+			bad("Limit: %w", err)
+			break
+		}
+		if p.Limiter == nil && c.cfg.Limiter == nil {
+			bad("Limiter: neither the policy nor Config names one")
+		}
+		if _, err := p.told.of(p, l); err != nil {
+			bad("%w", err)
+		}
+		if p.MaxDelay > 0 && l.Algorithm != limiter.LeakyBucket && p.Plan == nil {
+			bad("MaxDelay belongs to a leaky_bucket, not to %v", l.Algorithm)
+		}
+	}
+	for k, a := range p.Adjust {
+		if a == nil {
+			bad("Adjust[%d] is nil", k)
+		}
+	}
+	switch {
+	case p.InFlight < 0 || p.InFlight > limiter.MaxRate:
+		bad("InFlight %d is outside 1…%d", p.InFlight, limiter.MaxRate)
+	case p.InFlight > 0:
+		inflight, err := response.NewInFlight(p.Name+".inflight", p.InFlight)
+		if err != nil {
+			bad("%w", err)
+		}
+		p.inflight = inflight
+	}
+	if p.MaxDelay < 0 && p.MaxDelay != -1 {
+		bad("MaxDelay %v is negative; −1 means not at all", p.MaxDelay)
+	}
+	if p.set = p.Headers.Or(c.renderer.Headers()); p.Shadow {
+		p.set = response.Off
+	}
+	if err := p.Headers.Validate(); err != nil {
+		bad("Headers: %w", err)
+	}
+	if len(p.Messages) > 0 {
+		messages, err := response.NewMessages(p.Messages)
+		if err != nil {
+			bad("Messages: %w", err)
+		}
+		p.messages = messages
+	}
+	if p.Degrade != nil {
+		if err := degrade.Validate(p.Degrade); err != nil {
+			bad("Degrade: %w", err)
+		}
+		if p.Shadow {
+			bad("Degrade: a Shadow policy refuses nothing that could be degraded")
+		}
+		if degrade.Records(p.Degrade) {
+			p.records = p.Degrade.(degrade.Recorder)
+		}
+	}
+}
+
+// Local is a [limiter.Limiter] whose state is in this process. A guard asks it before others, so that what it refuses
+// costs no trip.
+type Local interface{ Local() bool }
+
+func (st *stage) addStore(l limiter.Limiter) int {
+	for k := range st.stores {
+		if sameLimiter(st.stores[k].limiter, l) {
+			return k
+		}
+	}
+	s := store{limiter: l}
+	if b, ok := l.(limiter.Batcher); ok {
+		// A call without takes only asks whether it can.
+		if _, err := b.AllowAll(context.Background(), time.Time{}, nil); !errors.Is(err, errors.ErrUnsupported) {
+			s.batcher = b
+		}
+	}
+	s.refunder, _ = l.(limiter.Refunder)
+	if x, ok := l.(Local); ok {
+		s.local = x.Local()
+	}
+	st.stores = append(st.stores, s)
+	return len(st.stores) - 1
+}
+
+// sameLimiter compares limiters; those of a type that cannot be compared are never the same.
+func sameLimiter(a, b limiter.Limiter) (same bool) {
+	defer func() {
+		if recover() != nil {
+			same = false
+		}
+	}()
+	return a == b
+}
+
+// check checks what the policies of a stage ask of their limiters together.
+func (st *stage) check(name string) (errs []error) {
+	enforced := make([][]string, len(st.stores))
+	var queues []string
+	for _, p := range st.policies {
+		if p.Limit == nil || p.Limiter == nil {
+			continue
+		}
+		s := &st.stores[p.store]
+		if !p.Shadow && name != StageManual {
+			enforced[p.store] = append(enforced[p.store], p.Name)
+			if p.Limit.Current().Algorithm == limiter.LeakyBucket && p.Match.empty() && p.Exempt.empty() {
+				queues = append(queues, p.Name)
+			}
+		}
+		if s.batcher == nil && p.MaxDelay > 0 {
+			errs = append(errs, fmt.Errorf("middleware: policy %q: MaxDelay: its Limiter cannot hold requests (no limiter.Batcher)", p.Name))
+		}
+		if s.refunder == nil && p.Refund != nil {
+			errs = append(errs, fmt.Errorf("middleware: policy %q: Refund: its Limiter cannot give back (no limiter.Refunder)", p.Name))
+		}
+	}
+	if len(queues) > 1 {
+		errs = append(errs, fmt.Errorf("middleware: stage %q: policies %q are queues for every request, which would have to leave both at one instant", name, queues))
+	}
+	asked := 0
+	for k, names := range enforced {
+		if len(names) > 0 {
+			asked++
+		}
+		if len(names) > 1 && st.stores[k].batcher == nil {
+			errs = append(errs, fmt.Errorf("middleware: stage %q: policies %q share a Limiter that cannot decide them as one (no limiter.Batcher)", name, names))
+		}
+	}
+	if asked > 1 {
+		for k, names := range enforced {
+			if len(names) > 0 && st.stores[k].refunder == nil {
+				errs = append(errs, fmt.Errorf("middleware: stage %q: policies %q: with several Limiters in a stage each must be able to give back (no limiter.Refunder)", name, names))
+			}
+		}
+	}
+	// Local stores first: what they refuse costs no trip. Indexes of policies follow.
+	order := make([]int, len(st.stores))
+	for k := range order {
+		order[k] = k
+	}
+	sort.SliceStable(order, func(a, b int) bool { return st.stores[order[a]].local && !st.stores[order[b]].local })
+	stores, place := make([]store, len(order)), make([]int, len(order))
+	for to, from := range order {
+		stores[to], place[from] = st.stores[from], to
+	}
+	st.stores = stores
+	for _, p := range st.policies {
+		if p.Limiter != nil {
+			p.store = place[p.store]
+		}
+	}
+	return errs
+}
+
+// maxDelay returns how long a request may be held for a place under l.
+func (p *policy) maxDelay(l limiter.Limit) time.Duration {
+	switch {
+	case l.Algorithm != limiter.LeakyBucket || p.MaxDelay < 0 || p.Shadow:
+		return 0
+	case p.MaxDelay > 0:
+		return p.MaxDelay
+	}
+	if d := float64(l.Quota()) * float64(l.Period) / float64(l.Rate); d < math.MaxInt64/2 {
+		return time.Duration(math.Ceil(d))
+	}
+	return limiter.Never
+}
+
+// nominal returns the limit the operator or the plan has set for a request.
+func (p *policy) nominal(r *keyfunc.Request) limiter.Limit {
+	if p.Plan != nil {
+		if l, ok := p.Plan(r); ok {
+			return l
+		}
+	}
+	return p.Limit.Current()
+}
+
+// adjusted returns the limit to apply.
+func (p *policy) adjusted(now time.Time, l limiter.Limit) limiter.Limit {
+	for _, a := range p.Adjust {
+		l = a.Adjust(now, l)
+	}
+	return l
+}
+
+func (p *policy) storeKey(id string) limiter.Key {
+	k := limiter.Key{Space: p.space, ID: id}
+	if p.StoreKey != nil {
+		k = limiter.Key{ID: p.StoreKey(k)}
+	}
+	return k
+}
+
+// states keeps what outlives a snapshot.
+type states struct {
+	mu sync.Mutex
+	m  map[string]*policyState
+}
+
+func (s *states) of(p *policy) *policyState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m == nil {
+		s.m = make(map[string]*policyState)
+	}
+	x := s.m[p.space]
+	if x == nil {
+		x = new(policyState)
+		s.m[p.space] = x
+	}
+	return x
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
