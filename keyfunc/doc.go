@@ -26,6 +26,7 @@
 // By default the client is the peer of the connection and no header is read. Behind proxies, name them in a [Trust]; the
 // list is then walked from the right, and the first address that is not one of yours is the client. Anything malformed
 // stops the walk: nothing left of it is read, no other header is tried, and no text that is not an address becomes a key.
+// A middleware that has rewritten RemoteAddr from a header before has undone all this; leave it out.
 //
 // # Encoding
 //

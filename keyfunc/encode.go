@@ -60,6 +60,18 @@ func KindOf(name string) string {
 	return "h_" + hex.EncodeToString(sum[:4])
 }
 
+// Encode returns the identity kind=value as it stands in a store's key, for limits whose key is known only outside of a
+// request. It escapes and hashes as [Request.Key] does. An empty value is [ErrNoKey], a bad kind an error wrapping
+// [limiter.ErrInvalid].
+func Encode(kind, value string) (string, error) {
+	var r Request
+	k := r.Key(kind, value)
+	if err := k.Err(); err != nil {
+		return "", err
+	}
+	return k.String(), nil
+}
+
 // makeKey appends kind=value to the buffer of r.
 func makeKey[T text](r *Request, kind string, value T) Key {
 	if !validKind(kind) {

@@ -72,6 +72,15 @@ func TestFreeze(t *testing.T) {
 	require.Equal(t, "user=alice", frozen, "immutable")
 }
 
+func TestResetDropsLargeBuffers(t *testing.T) {
+	r := request()
+	for range 100 {
+		r.Key("user", strings.Repeat("x", 128))
+	}
+	r.Reset(r.Request, nil, nil)
+	requireKey(t, "user=alice", r, constant("user", "alice"))
+}
+
 func TestResetAndKeysDoNotAllocate(t *testing.T) {
 	req := httptest.NewRequest(http.MethodGet, "/?q=1", nil)
 	req.Header.Set("X-Api-Key", "abc def")
@@ -146,7 +155,7 @@ func TestParamAndValue(t *testing.T) {
 	requireKey(t, "user=bob", bare, keyfunc.Value("user"))
 
 	fw := &fake{params: map[string]string{"id": "8"}, values: map[string]any{
-		"user": "alice", "int": -5, "int64": int64(1) << 62, "uint32": uint32(9), "uint64": ^uint64(0), "float": 1.0, "bool": true,
+		"user": "alice", "int": -5, "int32": int32(-1), "uint": uint(3), "int64": int64(1) << 62, "uint32": uint32(9), "uint64": ^uint64(0), "float": 1.0, "bool": true,
 		"nil": nil, "slice": []string{"a"}, "empty": "",
 	}}
 	r := wrap(req, fw, nil)
@@ -154,6 +163,8 @@ func TestParamAndValue(t *testing.T) {
 	requireKey(t, "user=alice", r, keyfunc.Value("user"))
 	requireKey(t, "int=-5", r, keyfunc.Value("int"))
 	requireKey(t, "int64=4611686018427387904", r, keyfunc.Value("int64"))
+	requireKey(t, "int32=-1", r, keyfunc.Value("int32"))
+	requireKey(t, "uint=3", r, keyfunc.Value("uint"))
 	requireKey(t, "uint32=9", r, keyfunc.Value("uint32"))
 	requireKey(t, "uint64=18446744073709551615", r, keyfunc.Value("uint64"))
 	for _, name := range []string{"float", "bool", "nil", "slice", "empty", "absent"} {

@@ -83,6 +83,18 @@ func TestQuery(t *testing.T) {
 
 func TestGlobal(t *testing.T) { requireKey(t, "all=-", request(), keyfunc.Global()) }
 
+func TestEncode(t *testing.T) {
+	for _, value := range []string{"a", "a|b=c", strings.Repeat("x", 129), "\x00"} {
+		text, err := keyfunc.Encode("user", value)
+		require.NoError(t, err)
+		requireKey(t, text, request(), constant("user", value))
+	}
+	_, err := keyfunc.Encode("user", "")
+	require.ErrorIs(t, err, keyfunc.ErrNoKey)
+	_, err = keyfunc.Encode("User", "a")
+	require.ErrorIs(t, err, limiter.ErrInvalid)
+}
+
 func TestKindOf(t *testing.T) {
 	for name, want := range map[string]string{
 		"id": "id", "X-Api-Key": "x_api_key", "x_api-KEY": "x_api_key", "abcdefghijklmnop": "abcdefghijklmnop",

@@ -169,6 +169,39 @@ func TestLongLists(t *testing.T) {
 	}
 }
 
+func TestCountAndSingleHeader(t *testing.T) {
+	count := mustClient(t, keyfunc.Trust{Strategy: keyfunc.XForwardedForCount, Count: 2, TrustUnix: true})
+	single := mustClient(t, keyfunc.Trust{Strategy: keyfunc.SingleHeader, Header: "x-real-ip", TrustUnix: true, TrustedProxies: []string{"10.0.0.1"}})
+	for _, tc := range []struct {
+		by     *keyfunc.ClientIP
+		remote string
+		lines  []string
+		want   string // the client, or the fallback
+		err    error
+	}{
+		{count, "10.0.0.1:1", []string{"X-Forwarded-For: 1.1.1.1,203.0.113.7,,garbage,"}, "203.0.113.7", nil},
+		{count, "10.0.0.1:1", []string{"X-Forwarded-For: garbage, 203.0.113.7"}, "10.0.0.1", keyfunc.ErrInvalidForwarded},
+		{count, "10.0.0.1:1", []string{"X-Forwarded-For: 203.0.113.7:x1, 1.1.1.1"}, "10.0.0.1", keyfunc.ErrInvalidForwarded},
+		{count, "10.0.0.1:1", []string{"X-Forwarded-For: 203.0.113.7, " + strings.Repeat("x", 300)}, "10.0.0.1", keyfunc.ErrInvalidForwarded},
+		{count, "10.0.0.1:1", []string{"X-Forwarded-For: ,,203.0.113.7, ,"}, "10.0.0.1", keyfunc.ErrTooFewHops},
+		{count, "@", []string{"X-Forwarded-For: 203.0.113.7"}, "invalid IP", keyfunc.ErrTooFewHops},
+		{count, "pipe", []string{"X-Forwarded-For: 203.0.113.7, 1.1.1.1"}, "invalid IP", keyfunc.ErrNoPeer},
+		{single, "10.0.0.1:1", []string{"X-Real-Ip: [2001:db8::1]:80"}, "2001:db8::1", nil},
+		{single, "10.0.0.1:1", []string{"X-Real-Ip: \t"}, "10.0.0.1", nil},
+		{single, "10.0.0.1:1", []string{"X-Real-Ip: ", "X-Real-Ip: "}, "10.0.0.1", keyfunc.ErrInvalidForwarded},
+		{single, "@", nil, "invalid IP", keyfunc.ErrNoClientIP},
+		{single, "@", []string{"X-Real-Ip: "}, "invalid IP", keyfunc.ErrNoClientIP},
+		{single, "@", []string{"X-Real-Ip: x"}, "invalid IP", keyfunc.ErrInvalidForwarded},
+		{single, "10.0.0.2:1", []string{"X-Real-Ip: 1.1.1.1"}, "10.0.0.2", nil},
+	} {
+		r := request(tc.lines...)
+		r.RemoteAddr = tc.remote
+		addr, err := tc.by.Resolve(r.Request)
+		require.Equal(t, tc.err, err, "%+v", tc)
+		require.Equal(t, tc.want, addr.String(), "%+v", tc)
+	}
+}
+
 func mustClient(t *testing.T, trust keyfunc.Trust) *keyfunc.ClientIP {
 	t.Helper()
 	c, err := keyfunc.NewClientIP(trust)
