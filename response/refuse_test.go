@@ -86,6 +86,7 @@ func TestRefuseRetryAfter(t *testing.T) {
 		{name: "unreadable", wait: 5 * time.Second, before: []string{"5.5"}, want: []string{"5"}, body: 5},
 		{name: "negative", wait: 5 * time.Second, before: []string{"-9"}, want: []string{"5"}, body: 5},
 		{name: "huge", wait: 5 * time.Second, before: []string{strings.Repeat("9", 40)}, want: []string{strings.Repeat("9", 40)}, body: 9_000_000_000},
+		{name: "date centuries away", before: []string{"Thu, 01 Jan 9026 00:00:00 GMT"}, want: []string{"Thu, 01 Jan 9026 00:00:00 GMT"}, body: 9_000_000_000},
 		{name: "as a date", options: response.Options{RetryAfterDate: true}, wait: 90 * time.Second, want: []string{"Thu, 01 Jan 2026 00:01:31 GMT"}, body: 91},
 		{name: "as a date, capped", options: response.Options{RetryAfterDate: true, MaxRetryAfter: time.Minute}, wait: time.Hour, want: []string{"Thu, 01 Jan 2026 00:01:01 GMT"}, body: 61},
 		{name: "capped, and what is there reaches the cap", options: response.Options{MaxRetryAfter: time.Minute}, wait: time.Hour, before: []string{"60"}, want: []string{"60"}, body: 60},

@@ -38,6 +38,9 @@ func (x *Renderer) appendRetry(b []byte, wait time.Duration, now time.Time) ([]b
 	return time.Unix(at, 0).UTC().AppendFormat(b, http.TimeFormat), ceilSeconds(time.Unix(at, 0).Sub(now))
 }
 
+// mostRetry bounds waits that others ask for, in seconds: what still fits a Duration when rounded up.
+const mostRetry = 9_000_000_000
+
 // parseRetry reads the field a limiter or anybody else has set already, and returns the longest wait its lines ask for,
 // saturating, and that line. now is called for dates alone.
 func parseRetry(lines []string, now func() time.Time) (wait time.Duration, line string, ok bool) {
@@ -51,7 +54,6 @@ func parseRetry(lines []string, now func() time.Time) (wait time.Duration, line 
 }
 
 func parseRetryLine(text string, now func() time.Time) (time.Duration, bool) {
-	const most = int64(9_000_000_000) // seconds: what still fits a Duration
 	text = strings.Trim(text, " \t")
 	if text == "" {
 		return 0, false
@@ -68,9 +70,9 @@ func parseRetryLine(text string, now func() time.Time) (time.Duration, bool) {
 			if err != nil {
 				return 0, false
 			}
-			return at.Sub(now()), true
+			return min(at.Sub(now()), mostRetry*time.Second), true
 		}
-		secs = min(secs*10+int64(c-'0'), most)
+		secs = min(secs*10+int64(c-'0'), mostRetry)
 	}
 	return time.Duration(secs) * time.Second, true
 }
