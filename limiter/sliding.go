@@ -37,10 +37,11 @@ func (r *Rule) roll(s *State, i instant, buf []int32) window {
 	if r.cell == old.cell && r.cells == old.cells {
 		s.copyCounts(buf[gone:])
 	} else {
-		// Another grid: what counts now goes into the current cell.
+		// Another grid: what counts now goes into the current cell. Not as the old rate would read it: a window knows what
+		// it admitted also when it was lowered meanwhile, or limits that take turns would mint.
 		var grid [MaxCells + 1]int32
 		s.copyCounts(grid[gone : old.cells+1])
-		buf[0] = int32(old.estimate(grid[:old.cells+1], floorMod(i.e, old.cell)))
+		buf[0] = int32(min(old.weigh(grid[:old.cells+1], floorMod(i.e, old.cell), MaxRate), MaxRate))
 	}
 	if newest(buf) < 0 {
 		return r.roll(&State{}, i.fresh(), buf)
@@ -84,14 +85,17 @@ func newest(c []int32) int {
 // could make him.
 func (r *Rule) counted(c int32) int64 { return min(int64(c), r.rate) }
 
-// estimate returns ⌈Σ c[0…K−1] + c[K]·(1 − off/cell)⌉.
-func (r *Rule) estimate(c []int32, off int64) int64 {
+// estimate returns ⌈Σ c[0…K−1] + c[K]·(1 − off/cell)⌉ of the counts as they count.
+func (r *Rule) estimate(c []int32, off int64) int64 { return r.weigh(c, off, r.rate) }
+
+// weigh is estimate with counts capped at most.
+func (r *Rule) weigh(c []int32, off, most int64) int64 {
 	var sum int64
 	for _, n := range c[:r.cells] {
-		sum += r.counted(n)
+		sum += min(int64(n), most)
 	}
 	if last := c[r.cells]; last > 0 {
-		sum += mulAddDivUp(r.counted(last), r.cell-off, 0, r.cell)
+		sum += mulAddDivUp(min(int64(last), most), r.cell-off, 0, r.cell)
 	}
 	return sum
 }
