@@ -48,8 +48,8 @@ type line struct {
 	wait  time.Duration // of a violated policy
 }
 
-// measure computes the numbers of an item. r·1 s/t never exceeds the nominal rate by more than rounding, as clients
-// spread r over t (draft 11, section on intermediaries and clients): a nearly full bucket must not read as r in 1 s.
+// measure computes the numbers of an item. Clients spread r over t, so r/t is kept at the nominal rate wherever units
+// come back steadily: with the time to the full quota as t, a nearly full bucket of 600 would read as 599 in 1 s.
 func (x *Renderer) measure(ln *line) {
 	it := ln.item
 	p, d := it.Policy, it.Decision

@@ -9,7 +9,7 @@ import (
 // Kind is why a request is refused. The zero value is [QuotaExceeded].
 type Kind uint8
 
-// Kinds. Problem types without another note are those the draft registers (draft 11, problem types).
+// Kinds. All types but about:blank (RFC 9457 section 4.2.1) are those that draft 11 asks to register.
 const (
 	// QuotaExceeded: the caller's quota is spent, or smaller than the cost. 429, type quota-exceeded.
 	QuotaExceeded Kind = iota
