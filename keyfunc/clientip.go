@@ -45,7 +45,8 @@ func (c *ClientIP) Warnings() []string { return append([]string(nil), c.warnings
 // not the client, or the zero Addr if there is none.
 //
 // It reads the peer and at most one header, that from its end, only as far as it must. At most 100 hops of 64 bytes are
-// looked at; the next is [ErrInvalidForwarded]. It does not allocate for well-formed input.
+// looked at; the next is [ErrInvalidForwarded]. It does not allocate, save for a malformed IPv6 address and for backslashes
+// in Forwarded.
 func (c *ClientIP) Resolve(req *http.Request) (netip.Addr, error) {
 	peer, ok := parseHop(req.RemoteAddr, false)
 	switch {

@@ -54,10 +54,14 @@ func TestTrustRefuses(t *testing.T) {
 		{trust{TrustedProxies: []string{"0.0.0.0/0"}}, []string{"trust_all"}},
 		{trust{TrustedProxies: []string{"::/0", "::ffff:0:0/96"}}, []string{"trust_all", "trust_all"}},
 		{trust{TrustedProxies: []string{"::/0", "0.0.0.0/0"}, AllowTrustAll: true}, nil},
-		{trust{TrustedProxies: []string{"", "10.0.0.0/33", "fe80::1%eth0", " 10.0.0.1", "10.0.0.01", "10.0.0.0-10.0.0.9"}},
-			strings.Fields(strings.Repeat("bad_trusted_proxy ", 6))},
-		{trust{Strategy: "x", Count: 1, Header: "h", IPv6Prefix: 1, TrustedProxies: []string{"y"}, OnKeyError: "z"},
-			[]string{"bad_strategy", "bad_on_key_error", "bad_count", "bad_header", "bad_prefix", "bad_trusted_proxy"}},
+		{
+			trust{TrustedProxies: []string{"", "10.0.0.0/33", "fe80::1%eth0", " 10.0.0.1", "10.0.0.01", "10.0.0.0-10.0.0.9"}},
+			strings.Fields(strings.Repeat("bad_trusted_proxy ", 6)),
+		},
+		{
+			trust{Strategy: "x", Count: 1, Header: "h", IPv6Prefix: 1, TrustedProxies: []string{"y"}, OnKeyError: "z"},
+			[]string{"bad_strategy", "bad_on_key_error", "bad_count", "bad_header", "bad_prefix", "bad_trusted_proxy"},
+		},
 	} {
 		require.Equal(t, tc.codes, codes(tc.trust), "%+v", tc.trust)
 		c, err := keyfunc.NewClientIP(tc.trust)

@@ -65,7 +65,8 @@ type vectorRoute struct {
 func vectors(t *testing.T) (v struct {
 	IP       []ipVector       `json:"ip_extraction"`
 	Encoding []encodingVector `json:"key_encoding"`
-}) {
+},
+) {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/vectors.json")
 	require.NoError(t, err)
