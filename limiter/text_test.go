@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -351,4 +352,27 @@ func TestLimitMarshal(t *testing.T) {
 		require.ErrorIs(t, v.UnmarshalText([]byte("5/s burst 0")), limiter.ErrInvalid)
 		require.Equal(t, limiter.PerSecond(5).WithBurst(20), v.Current(), "a bad text changes nothing")
 	})
+}
+
+func ExampleParseLimit() {
+	for _, text := range []string{
+		"600/minute",
+		"5/s gcra burst 20",
+		"10/0.5s sliding_window",
+		"25/day fixed_window align day Asia/Shanghai",
+		"0/s",
+	} {
+		limit, err := limiter.ParseLimit(text)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(limit)
+	}
+	// Output:
+	// 600/m
+	// 5/s burst 20
+	// limiter: invalid: limit "10/0.5s sliding_window": period "0.5s" is not whole numbers with units d, h, m, s, ms, us, ns
+	// 25 fixed_window align day Asia/Shanghai
+	// limiter: invalid: limit "0/s": rate 0 is outside 1…1000000000; say deny_all or unlimited if that is meant
 }
