@@ -25,12 +25,13 @@ import (
 
 // try sends requests to a handler and prints the statuses.
 func try(h http.Handler, n int, method, target string) {
-	for range n {
+	statuses := make([]any, n)
+	for k := range statuses {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(method, target, http.NoBody))
-		fmt.Print(w.Code, " ")
+		statuses[k] = w.Code
 	}
-	fmt.Println()
+	fmt.Println(statuses...)
 }
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
@@ -194,10 +195,13 @@ func Example_degrade() {
 	}))
 	h := stdhttp.Middleware(guard)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, degraded := degrade.FromContext(r.Context())
-		fmt.Print("degraded: ", degraded, ", ")
+		fmt.Println("served, degraded:", degraded)
 	}))
 	try(h, 3, "GET", "/")
-	// Output: degraded: false, 200 degraded: true, 200 503
+	// Output:
+	// served, degraded: false
+	// served, degraded: true
+	// 200 200 503
 }
 
 // A limit whose key is known only inside a handler.
