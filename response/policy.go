@@ -38,6 +38,8 @@ type Policy struct {
 	silent bool   // unlimited: there is nothing to tell
 	plain  bool   // counted in requests
 
+	inflight bool // a bound on requests in flight
+
 	// Constant field values, shared between responses. Each slice is full, so that an append to it copies.
 	limit  []string // X-RateLimit-Limit
 	policy []string // RateLimit-Policy of draft 11
@@ -92,7 +94,9 @@ func NewInFlight(name string, bound int) (*Policy, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return newPolicy(name, bound, 0, unitInFlight), nil
+	p := newPolicy(name, bound, 0, unitInFlight)
+	p.inflight = true
+	return p, nil
 }
 
 func nameError(name string, want *regexp.Regexp) error {
