@@ -101,6 +101,7 @@ func (c *check) all(takes ...limiter.Take) (bool, []limiter.Take) {
 	ok, err := c.batch(takes)
 	c.require(err == nil, "AllowAll: %v", err)
 	for _, t := range takes {
+		c.sane(t.Decision, t.Limit, t.N)
 		c.require(!ok || t.Shadow || t.Decision.Allowed, "AllowAll passed, but a real take says %v", t.Decision)
 	}
 	return ok, takes

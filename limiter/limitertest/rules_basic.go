@@ -24,11 +24,15 @@ func checkFirst(c *check) {
 	c.each(func(c *check, a limiter.Algorithm) {
 		l, k := c.calm(a, 5), c.key()
 		d := c.peek(k, l)
+		if c.p.Bounds != nil {
+			c.worth(k, l, 5, "a new key")
+			return
+		}
 		c.left(d, 5, "a look at a new key")
-		c.require(d.ResetAfter == 0 && d.NextAfter == 0 || c.p.Bounds != nil, "a new key is full, so nothing is to be waited for: %v", show(d))
+		c.require(d.ResetAfter == 0 && d.NextAfter == 0, "a new key is full, so nothing is to be waited for: %v", show(d))
 		d = c.passes(k, l, 1, "the first take")
 		c.left(d, 4, "the first take")
-		c.require(c.p.Bounds != nil || d.ResetAfter > 0 && d.NextAfter > 0, "a used key is full again later: %v", show(d))
+		c.require(d.ResetAfter > 0 && d.NextAfter > 0, "a used key is full again later: %v", show(d))
 		c.left(c.passes(k, l, 3, "the second take"), 1, "the second take")
 	})
 }
@@ -37,14 +41,7 @@ func checkWholeQuota(c *check) {
 	c.each(func(c *check, a limiter.Algorithm) {
 		const quota = 40
 		l, k := c.calm(a, quota), c.key()
-		passed := 0
-		for range 3 * quota {
-			if c.take(k, l, 1).Allowed {
-				passed++
-			}
-		}
-		c.require(float64(passed) <= c.p.most(quota), "of a quota of %d single units %d passed", quota, passed)
-		c.require(passed >= c.p.least(quota), "of a quota of %d single units only %d passed", quota, passed)
+		c.worth(k, l, quota, "a new key")
 		if c.p.Bounds != nil {
 			return
 		}
@@ -58,17 +55,26 @@ func checkWholeQuota(c *check) {
 	})
 }
 
+// worth takes single units until no more pass and checks their number against a quota.
+func (c *check) worth(k limiter.Key, l limiter.Limit, quota int, when string) {
+	passed := 0
+	for range 3 * quota {
+		if c.take(k, l, 1).Allowed {
+			passed++
+		}
+	}
+	c.require(float64(passed) <= c.p.most(float64(quota)), "%s: of %d single units %d passed", when, quota, passed)
+	c.require(passed >= c.p.least(quota), "%s: of %d single units only %d passed", when, quota, passed)
+}
+
 func checkRefusal(c *check) {
 	c.each(func(c *check, a limiter.Algorithm) {
 		l, k := c.calm(a, 5), c.key()
 		if c.p.Bounds != nil {
-			first := c.take(k, l, 1)
 			for range 50 {
 				c.take(k, l, 6)
 			}
-			if first.Allowed && c.p.least(5) > 1 {
-				c.passes(k, l, 1, "after refusals that took nothing")
-			}
+			c.worth(k, l, 5, "after refusals that took nothing")
 			return
 		}
 		c.passes(k, l, 3, "three of five")
@@ -111,7 +117,11 @@ func checkPeek(c *check) {
 		for range 20 {
 			c.sameNumbers(fresh, c.peek(k, l), "a look at a new key")
 		}
-		c.require(c.p.Bounds != nil || c.passes(k, l, 2, "after looking").Remaining >= 3-c.p.FewerLeft, "looking took something")
+		if c.p.Bounds != nil {
+			c.worth(k, l, 5, "after looking")
+		} else {
+			c.left(c.passes(k, l, 2, "after looking"), 3, "after looking")
+		}
 		used := c.peek(k, l)
 		for range 20 {
 			d := c.peek(k, l)

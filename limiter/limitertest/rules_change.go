@@ -259,7 +259,7 @@ func checkReset(c *check) {
 		d := c.peek(k, c.calm(a, 5))
 		c.left(d, 5, "a key after its reset")
 		c.require(c.p.Bounds != nil || d.ResetAfter == 0 && d.NextAfter == 0, "a key after its reset is full: %v", show(d))
-		c.require(c.p.least(5) < 1 || c.take(k, c.calm(a, 5), 1).Allowed, "a key after its reset refuses")
+		c.worth(k, c.calm(a, 5), 5, "a key after its reset")
 		c.left(c.peek(other, c.calm(a, 5)), 3, "another key after the reset")
 	})
 	c.reset(c.key()) // a key never seen

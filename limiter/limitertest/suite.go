@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -74,12 +72,13 @@ func Run(t *testing.T, newLimiter func(t *testing.T) limiter.Limiter, p Profile)
 	}
 }
 
-// Failures runs the same rules and returns those that fail, by name, instead of failing t. It is for proving that a test
-// would notice a fault.
-func Failures(t *testing.T, newLimiter func(t *testing.T) limiter.Limiter, p Profile) map[string]error {
+// Failures runs the named rules, all if none is named, and returns those that fail instead of failing t. It is for proving
+// that a test would notice a fault.
+func Failures(t *testing.T, newLimiter func(t *testing.T) limiter.Limiter, p Profile, names ...string) map[string]error {
+	t.Helper()
 	failed := map[string]error{}
 	for _, r := range rules() {
-		if p.skips(r) != "" {
+		if p.skips(r) != "" || len(names) > 0 && !slices.Contains(names, r.name) {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {
@@ -199,6 +198,3 @@ func closer(l limiter.Limiter) func() error {
 	}
 	return nil
 }
-
-// names lists keys of a map in order, for messages.
-func names[V any](m map[string]V) string { return strings.Join(slices.Sorted(maps.Keys(m)), ", ") }
