@@ -14,7 +14,7 @@ import (
 type Entry struct {
 	// Framework knows the route and the values of the framework; nil: net/http alone.
 	Framework keyfunc.Framework
-	// Mux looks up routes for a guard outside of it, where r.Pattern is not set yet. Framework wins.
+	// Mux looks up routes and parameters for a guard outside of it, which has not set r.Pattern yet. Framework wins.
 	Mux *http.ServeMux
 	// Below is the writer that a recorder of responses wraps, where that is not the one given to Enter: frameworks with a
 	// response of their own write to another one below. nil: the same.
@@ -156,7 +156,7 @@ var visits = sync.Pool{New: func() any { return new(visit) }}
 func (c *core) visit(st *stage, w http.ResponseWriter, r *http.Request, e Entry) *visit {
 	v := visits.Get().(*visit)
 	v.guard, v.stage, v.w, v.r, v.entry = c, st, w, r, e
-	if e.Framework == nil && e.Mux != nil && r.Pattern == "" {
+	if e.Framework == nil && e.Mux != nil {
 		v.mux = muxRoute{r, e.Mux}
 		v.entry.Framework = &v.mux
 	}
@@ -183,23 +183,3 @@ func (v *visit) done() {
 	v.look, v.waits, v.needsStatus = false, false, false
 	visits.Put(v)
 }
-
-// muxRoute is the framework of a request that has not reached its ServeMux yet.
-type muxRoute struct {
-	r   *http.Request
-	mux *http.ServeMux
-}
-
-// Route costs a look-up in the mux: it is called only if a key wants the route.
-func (m *muxRoute) Route() string {
-	_, pattern := m.mux.Handler(m.r)
-	return pattern
-}
-
-// Param knows nothing: the path has not been matched yet.
-func (m *muxRoute) Param(string) string { return "" }
-
-func (m *muxRoute) Value(string) (any, bool) { return nil, false }
-
-// PathRouted: a ServeMux matches by path, as policies do.
-func (m *muxRoute) PathRouted() bool { return true }
