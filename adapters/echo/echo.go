@@ -1,14 +1,9 @@
-// Package echolimit puts a guard into Echo v4.
-//
-//	e.Use(echolimit.Middleware(guard))
-//
-// Import it under its own name, echolimit. It serves with Use, Pre, on groups and on routes. With Pre the route is not
-// known yet, so policies match by path and [keyfunc.Route] keys are all alike; with Use, requests that match no route are
-// seen too. The client address comes from the guard's own configuration, never from [echo.Context.RealIP].
 package echolimit
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
 	"sync"
 
 	"github.com/labstack/echo/v4"
@@ -25,8 +20,8 @@ type options struct {
 }
 
 // WithDenied lets write answer refused requests, or return an error for Echo's HTTPErrorHandler, such as
-// echo.NewHTTPError(v.Status). The header fields of the refusal are set. It is not called where a degrade handler has
-// answered.
+// echo.NewHTTPError(v.Status). The header fields of the refusal are set; if write does neither, the answer is v.Status
+// without a body. It is not called where a degrade handler has answered.
 func WithDenied(write func(c echo.Context, v *middleware.Verdict) error) Option {
 	return func(o *options) { o.denied = write }
 }
@@ -46,10 +41,18 @@ func Middleware(guard *middleware.Guard, opts ...Option) echo.MiddlewareFunc {
 	for _, opt := range opts {
 		opt(&o)
 	}
+	mount := guard.Mount()
+	mark := fmt.Sprintf("spillway %p", mount)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			if o.skip != nil && o.skip(c) {
 				return next(c)
+			}
+			if mount.Several() {
+				if c.Get(mark) != nil {
+					return next(c)
+				}
+				c.Set(mark, true)
 			}
 			known := routes.Get().(*routed)
 			known.c = c
@@ -59,10 +62,7 @@ func Middleware(guard *middleware.Guard, opts ...Option) echo.MiddlewareFunc {
 			known.c = nil // nobody asks for the route once the request has been decided
 			routes.Put(known)
 			if !pass.Proceed() {
-				if v := pass.Denied(); v != nil {
-					return o.denied(c, v)
-				}
-				return nil
+				return o.refuse(c, pass.Denied())
 			}
 			if r := pass.Request(); r != c.Request() {
 				c.SetRequest(r)
@@ -75,6 +75,17 @@ func Middleware(guard *middleware.Guard, opts ...Option) echo.MiddlewareFunc {
 	}
 }
 
+// refuse answers what the guard has left to answer.
+func (o *options) refuse(c echo.Context, v *middleware.Verdict) error {
+	if v == nil {
+		return nil
+	}
+	if err := o.denied(c, v); err != nil || c.Response().Committed {
+		return err
+	}
+	return c.NoContent(v.Status)
+}
+
 // serve runs the rest of the chain and settles.
 func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 	res := c.Response()
@@ -83,7 +94,7 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 	if w := pass.Writer(); w != http.ResponseWriter(res) {
 		res.Writer = w
 	}
-	if pass.NeedsStatus() {
+	if pass.NeedsStatus() || res.Writer != below {
 		res.Writer, hijacked = middleware.WatchHijack(res.Writer)
 	}
 	defer func() { res.Writer = below }()
@@ -115,8 +126,18 @@ type routed struct{ c echo.Context }
 
 var routes = sync.Pool{New: func() any { return new(routed) }}
 
-func (x *routed) Route() string            { return x.c.Path() }
-func (x *routed) Param(name string) string { return x.c.Param(name) }
+func (x *routed) Route() string { return x.c.Path() }
+
+// Param unescapes what Echo has matched in the escaped path. One value must not have many keys.
+func (x *routed) Param(name string) string {
+	value := x.c.Param(name)
+	if x.c.Request().URL.RawPath != "" {
+		if text, err := url.PathUnescape(value); err == nil {
+			return text
+		}
+	}
+	return value
+}
 
 func (x *routed) Value(name string) (any, bool) {
 	v := x.c.Get(name)

@@ -1,16 +1,6 @@
-// Package ginlimit puts a guard into Gin.
-//
-//	router.Use(ginlimit.Middleware(guard))
-//
-// Import it under its own name, ginlimit. It serves as global, group or route middleware. Global middleware sees requests
-// that match no route as well; Gin answers its trailing-slash and fixed-path redirects without running any middleware,
-// so no guard sees those. The client address comes from the guard's own configuration, never from
-// [gin.Context.ClientIP], which by default trusts every proxy.
 package ginlimit
 
 import (
-	"bufio"
-	"net"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -26,8 +16,9 @@ type options struct {
 	denied func(*gin.Context, *middleware.Verdict)
 }
 
-// WithDenied lets write answer refused requests in an envelope of its own. The header fields of the refusal are set; the
-// status to write is v.Status. The chain is aborted already. It is not called where a degrade handler has answered.
+// WithDenied lets write answer refused requests in an envelope of its own. The header fields of the refusal are set, and
+// so is the status, v.Status, unless write sets another. The chain is aborted already. It is not called where a degrade
+// handler has answered.
 func WithDenied(write func(c *gin.Context, v *middleware.Verdict)) Option {
 	return func(o *options) { o.denied = write }
 }
@@ -46,14 +37,22 @@ func Middleware(guard *middleware.Guard, opts ...Option) gin.HandlerFunc {
 	for _, opt := range opts {
 		opt(&o)
 	}
+	mount := guard.Mount()
 	return func(c *gin.Context) {
 		if o.skip != nil && o.skip(c) {
 			return
+		}
+		if mount.Several() {
+			if _, decided := c.Get(mount); decided {
+				return
+			}
+			c.Set(mount, true)
 		}
 		pass := guard.Enter(c.Writer, c.Request, middleware.Entry{Framework: routed{c}, Defer: o.denied != nil})
 		if !pass.Proceed() {
 			c.Abort()
 			if v := pass.Denied(); v != nil {
+				c.Status(v.Status)
 				o.denied(c, v)
 			}
 			c.Writer.WriteHeaderNow()
@@ -69,7 +68,8 @@ func Middleware(guard *middleware.Guard, opts ...Option) gin.HandlerFunc {
 // serve runs the rest of the chain and settles.
 func serve(c *gin.Context, pass *middleware.Pass) {
 	w := &writer{ResponseWriter: c.Writer, out: pass.Writer()}
-	if pass.NeedsStatus() || w.out != http.ResponseWriter(c.Writer) {
+	w.records = w.out != http.ResponseWriter(c.Writer)
+	if pass.NeedsStatus() || w.records {
 		before := c.Writer
 		c.Writer = w
 		defer func() { c.Writer = before }()
@@ -82,39 +82,9 @@ func serve(c *gin.Context, pass *middleware.Pass) {
 		status = 0
 	default:
 		status = c.Writer.Status()
+		w.announce()
 	}
 }
-
-// writer is Gin's writer with the body going through out, and remembers a hijacked connection.
-type writer struct {
-	gin.ResponseWriter
-	out      http.ResponseWriter
-	hijacked bool
-}
-
-func (w *writer) Write(b []byte) (int, error)       { return w.out.Write(b) }
-func (w *writer) WriteString(s string) (int, error) { return w.out.Write([]byte(s)) }
-
-// WriteHeader lets a recorder see the status as well.
-func (w *writer) WriteHeader(code int) { w.out.WriteHeader(code) }
-
-func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := w.ResponseWriter.Hijack()
-	w.hijacked = w.hijacked || err == nil
-	return conn, rw, err
-}
-
-// Flush goes through out: a recorder has to know that the response is streamed.
-func (w *writer) Flush() {
-	if w.out == http.ResponseWriter(w.ResponseWriter) {
-		w.ResponseWriter.Flush()
-		return
-	}
-	_ = http.NewResponseController(w.out).Flush()
-}
-
-// Unwrap is for [http.ResponseController].
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // routed is what Gin knows of a request.
 type routed struct{ c *gin.Context }

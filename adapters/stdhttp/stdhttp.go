@@ -1,13 +1,7 @@
-// Package stdhttp puts a guard in front of net/http handlers.
-//
-//	http.ListenAndServe(addr, stdhttp.Middleware(guard)(mux))
-//
-// Around a whole [http.ServeMux] the guard sees every request, unknown paths included, and knows the route by asking the
-// mux; around one handler it sees what the mux sends there. Redirects that a ServeMux answers by itself (a missing
-// trailing slash, an unclean path) are requests like others when the guard is outside of it.
 package stdhttp
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/spillway-go/spillway/middleware"
@@ -23,7 +17,8 @@ type options struct {
 }
 
 // WithDenied lets write answer refused requests in an envelope of its own. The header fields of the refusal are set; the
-// status to write is v.Status. It is not called where a degrade handler has answered.
+// status to write is v.Status, and what is not written becomes 200. It is not called where a degrade handler has
+// answered.
 func WithDenied(write func(w http.ResponseWriter, r *http.Request, v *middleware.Verdict)) Option {
 	return func(o *options) { o.denied = write }
 }
@@ -46,22 +41,48 @@ func Middleware(guard *middleware.Guard, opts ...Option) func(http.Handler) http
 		opt(&o)
 	}
 	return func(next http.Handler) http.Handler {
-		mux := o.mux
-		if mux == nil {
-			mux, _ = next.(*http.ServeMux)
+		h := &handler{guard: guard, mount: guard.Mount(), next: next, options: o}
+		h.inner, _ = next.(*http.ServeMux)
+		_, direct := next.(*handler)
+		h.marks = h.inner != nil || direct
+		return h
+	}
+}
+
+// handler is a guard in front of next.
+type handler struct {
+	options
+	guard *middleware.Guard
+	mount *middleware.Mount
+	next  http.Handler
+	inner *http.ServeMux // next, if it is one
+	marks bool           // next may lead to the guard again, whoever calls
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.skip != nil && h.skip(r) {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	if h.mount.Several() {
+		if r.Context().Value(h.mount) != nil {
+			h.next.ServeHTTP(w, r) // decided further out
+			return
 		}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if o.skip != nil && o.skip(r) {
-				next.ServeHTTP(w, r)
-				return
-			}
-			pass := guard.Enter(w, r, middleware.Entry{Mux: mux, Defer: o.denied != nil})
-			switch {
-			case pass.Proceed():
-				pass.Serve(next)
-			case pass.Denied() != nil:
-				o.denied(w, r, pass.Denied())
-			}
-		})
+		// Inside of a mux a guard is usually in front of one handler, and the request stays as it is.
+		if h.marks || r.Pattern == "" {
+			r = r.WithContext(context.WithValue(r.Context(), h.mount, true))
+		}
+	}
+	mux := h.inner
+	if h.mux != nil && r.Pattern == "" { // else that mux has been asked already
+		mux = h.mux
+	}
+	pass := h.guard.Enter(w, r, middleware.Entry{Mux: mux, Defer: h.denied != nil})
+	switch {
+	case pass.Proceed():
+		pass.Serve(h.next)
+	case pass.Denied() != nil:
+		h.denied(w, r, pass.Denied())
 	}
 }

@@ -1,0 +1,66 @@
+package ginlimit
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// writer is Gin's writer with the response going through out, if that records it. It remembers a hijacked connection.
+type writer struct {
+	gin.ResponseWriter
+	out      http.ResponseWriter
+	records  bool
+	hijacked bool
+}
+
+// announce tells a recorder the status. In Gin that is settled, and the header fields with it, only when the first byte
+// is written.
+func (w *writer) announce() {
+	if w.records && !w.Written() {
+		w.out.WriteHeader(w.Status())
+	}
+}
+
+func (w *writer) WriteHeaderNow() {
+	w.announce()
+	w.ResponseWriter.WriteHeaderNow()
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	if !w.records {
+		return w.ResponseWriter.Write(b)
+	}
+	w.WriteHeaderNow()
+	return w.out.Write(b)
+}
+
+func (w *writer) WriteString(s string) (int, error) {
+	if !w.records {
+		return w.ResponseWriter.WriteString(s)
+	}
+	w.WriteHeaderNow()
+	return io.WriteString(w.out, s)
+}
+
+// Flush goes through out: a recorder has to know that the response is streamed.
+func (w *writer) Flush() {
+	if !w.records {
+		w.ResponseWriter.Flush()
+		return
+	}
+	w.WriteHeaderNow()
+	_ = http.NewResponseController(w.out).Flush()
+}
+
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := w.ResponseWriter.Hijack()
+	w.hijacked = w.hijacked || err == nil
+	return conn, rw, err
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
