@@ -7,6 +7,8 @@ package degrade
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -26,7 +28,10 @@ const (
 )
 
 // Handler serves a request that a policy has refused. It may write a whole response (Done), or write nothing (Skip,
-// Proceed). The headers of the decision are set already. Handlers are safe for concurrent use.
+// Proceed). Once something is written the answer is final, whatever is returned; a panic then breaks off the connection
+// (http.ErrAbortHandler), so that nobody takes half a response for a whole one. The headers of the decision are set
+// already; Retry-After is taken off again where the status is none of 429, 503 and 3xx. Handlers are safe for concurrent
+// use.
 type Handler interface {
 	Degrade(w http.ResponseWriter, r *http.Request, d *Denial) Outcome
 }
@@ -76,6 +81,10 @@ type Denial struct {
 	// Budget takes one unit of another limit for the same key, on the policy's limiter. It is nil where a handler is
 	// called outside of a guard.
 	Budget func(ctx context.Context, name string, limit limiter.Limit) (limiter.Decision, error)
+
+	// Contain reports the panic of one handler of a chain, and whether the next one may be asked: not once something has
+	// been written. It is nil where a handler is called outside of a guard, where panics pass on.
+	Contain func(panicked any) bool
 }
 
 // Func is a function as a [Handler].
@@ -92,14 +101,30 @@ type first []Handler
 
 func (f first) Degrade(w http.ResponseWriter, r *http.Request, d *Denial) Outcome {
 	for _, h := range f {
-		if out := h.Degrade(w, r, d); out != Skip {
+		d.Mode = ""
+		if out := ask(h, w, r, d); out != Skip {
 			if d.Mode == "" {
 				d.Mode = ModeOf(h)
 			}
 			return out
 		}
 	}
+	d.Mode = ""
 	return Skip
+}
+
+// ask asks one handler of a chain, whose panic is not the end of the chain.
+func ask(h Handler, w http.ResponseWriter, r *http.Request, d *Denial) (out Outcome) {
+	if d.Contain != nil {
+		defer func() {
+			if p := recover(); p != nil {
+				if out = Skip; !d.Contain(p) {
+					panic(p)
+				}
+			}
+		}()
+	}
+	return h.Degrade(w, r, d)
 }
 
 // Record hands the response to every recorder of the chain.
@@ -165,22 +190,39 @@ func (b *within) Record(w http.ResponseWriter, r *http.Request) (http.ResponseWr
 	return w, func(bool) {}
 }
 
-// Validate reports what is wrong with the settings of h, such as an invalid budget.
+// Validate reports everything wrong with the settings of h: an invalid budget, a nil handler in a chain, two budgets of one
+// mode with different limits, which would share a counter.
 func Validate(h Handler) error {
-	switch h := h.(type) {
-	case first:
-		for _, h := range h {
-			if err := Validate(h); err != nil {
-				return err
+	budgets := make(map[string]limiter.Limit)
+	var errs []error
+	var walk func(h Handler)
+	walk = func(h Handler) {
+		switch h := h.(type) {
+		case nil:
+			errs = append(errs, errors.New("degrade: a handler is nil"))
+		case Func:
+			if h == nil {
+				errs = append(errs, errors.New("degrade: a Func is nil"))
 			}
+		case first:
+			for _, h := range h {
+				walk(h)
+			}
+		case *within:
+			if err := h.limit.Validate(); err != nil {
+				errs = append(errs, fmt.Errorf("degrade: Within: %w", err))
+			}
+			if walk(h.h); h.h == nil {
+				return
+			}
+			if other, ok := budgets[h.Mode()]; ok && other != h.limit {
+				errs = append(errs, fmt.Errorf("degrade: Within: two budgets of mode %q, %v and %v, would share a counter", h.Mode(), other, h.limit))
+			}
+			budgets[h.Mode()] = h.limit
 		}
-	case *within:
-		if err := h.limit.Validate(); err != nil {
-			return err
-		}
-		return Validate(h.h)
 	}
-	return nil
+	walk(h)
+	return errors.Join(errs...)
 }
 
 // Info is the mark of a degraded request.

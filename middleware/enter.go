@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
+	"math/bits"
 	"net/http"
 	"time"
 
@@ -40,11 +41,20 @@ func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 	case canceled:
 		v.release()
 		v.observeCanceled()
+		// Nobody may take an answer that was never made for a success: net/http would write 200.
+		status := statusClosed
+		if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+			status = http.StatusGatewayTimeout
+		}
+		w.WriteHeader(status)
 		v.done()
 		return Pass{}
 	}
 	return v.refuse(out)
 }
+
+// statusClosed is what servers log of a client that has left before the answer; nobody reads it.
+const statusClosed = 499
 
 // outcome of a stage's decision.
 type outcome uint8
@@ -62,36 +72,42 @@ const (
 func (v *visit) pick() bool {
 	m := &v.stage.matcher
 	v.host = m.look(&v.req, v.entry.Framework, v.hits)
-	if v.exempted() {
-		return false
+	if exempt := &m.rules[v.stage.exempt]; !exempt.empty {
+		// A predicate that panics exempts nobody.
+		if yes, err := v.meant(nil, v.stage.exempt); yes && err == nil {
+			return false
+		}
 	}
-	for _, p := range v.stage.policies {
-		v.active = append(v.active, active{policy: p, take: -1, bound: -1})
-		a := &v.active[len(v.active)-1]
-		applies := false
-		// A predicate that panics may have meant to exempt nobody: the policy applies, and refuses.
-		a.err = v.guarded(a.policy, "Match", func() error {
-			applies = m.matches(p.match, &v.req, v.host, v.hits) && !m.exempts(p.exempt, &v.req, v.host, v.hits)
-			return nil
-		})
-		if !applies && a.err == nil {
-			v.active = v.active[:len(v.active)-1]
+	// Only policies without routes, and those whose routes match, are looked at, in configuration order.
+	for word, set := range v.hits {
+		for set = (set | m.free[word]) & v.stage.subjects[word]; set != 0; set &= set - 1 {
+			v.pickOne(v.stage.byRule[word*64+bits.TrailingZeros64(set)])
 		}
 	}
 	return len(v.active) > 0
 }
 
-// exempted reports whether Config.Exempt holds; a predicate that panics exempts nobody.
-func (v *visit) exempted() (yes bool) {
-	m := &v.stage.matcher
-	if m.rules[v.stage.exempt].empty {
-		return false
+// pickOne adds the policy if it applies. A predicate that panics may have meant to exempt nobody: the policy then applies,
+// and refuses.
+func (v *visit) pickOne(p *policy) {
+	yes, err := v.meant(p, p.match)
+	if yes && !v.stage.matcher.rules[p.exempt].empty {
+		var no bool
+		no, err = v.meant(p, p.exempt)
+		yes = !no
 	}
-	_ = v.guarded(nil, "Exempt", func() error {
-		yes = m.exempts(v.stage.exempt, &v.req, v.host, v.hits)
-		return nil
-	})
-	return yes
+	if yes || err != nil {
+		v.active = append(v.active, active{policy: p, take: -1, bound: -1, err: err})
+	}
+}
+
+// meant reports whether rule k matches the request. Only a predicate of the user can panic, so only it is guarded.
+func (v *visit) meant(p *policy, k int) (yes bool, err error) {
+	m := &v.stage.matcher
+	if m.rules[k].cond != nil {
+		defer v.contain(p, "Match", &err)
+	}
+	return m.matches(k, &v.req, v.host, v.hits), nil
 }
 
 // writeHeaders tells the client of the policies, in configuration order.
@@ -121,7 +137,7 @@ func (v *visit) writeHeaders() {
 
 // delay returns how long the request has to be held for its place.
 func (v *visit) delay() (d time.Duration) {
-	if !v.waits {
+	if !v.waits && !v.look {
 		return 0
 	}
 	for k := range v.takes {
@@ -159,28 +175,34 @@ func (v *visit) pass() Pass {
 		a := &v.active[k]
 		settles = settles || a.slot
 		if a.Refund != nil && a.decided && v.takes[a.take].Decision.Mark != 0 {
-			settles, v.needsStatus = true, true
+			settles, p.want = true, true
 		}
 		if a.records != nil {
 			if p.w == v.w && v.entry.Below != nil {
 				p.w = v.entry.Below
 			}
-			_ = v.guarded(a.policy, "Degrade.Record", func() error {
-				w, end := a.records.Record(p.w, v.r)
-				if p.w = w; end != nil {
-					v.ended = append(v.ended, end)
-					settles = true
-				}
-				return nil
-			})
+			settles = v.record(a, &p) == nil || settles
 		}
 	}
 	if settles {
-		p.v, p.gen = v, v.gen
+		p.v, p.gen = v, v.gen.Load()
 		return p
 	}
 	v.done()
 	return p
+}
+
+// record lets the policy's degrade handler see the response.
+func (v *visit) record(a *active, p *Pass) (err error) {
+	defer v.contain(a.policy, "Degrade.Record", &err)
+	w, end := a.records.Record(p.w, v.r)
+	if w != nil {
+		p.w = w
+	}
+	if end != nil {
+		v.ended = append(v.ended, end)
+	}
+	return nil
 }
 
 // release frees what is held while the request is served.
@@ -196,21 +218,30 @@ func (v *visit) release() {
 // settle gives units back by the real status.
 func (v *visit) settle(status int) {
 	for _, end := range v.ended {
-		_ = v.guarded(nil, "Degrade.Record", func() error { end(status != 0 && status != http.StatusInternalServerError); return nil })
+		v.recorded(end, status != 0 && status != http.StatusInternalServerError)
 	}
 	if status == 0 {
 		return
 	}
 	for k := range v.active {
 		a := &v.active[k]
-		if a.Refund == nil || !a.decided || v.takes[a.take].Decision.Mark == 0 {
-			continue
-		}
-		back := false
-		if err := v.guarded(a.policy, "Refund", func() error { back = a.Refund(status); return nil }); err == nil && back {
+		if a.Refund != nil && a.decided && v.takes[a.take].Decision.Mark != 0 && v.refunds(a, status) {
 			v.refund(a.policy, &v.takes[a.take])
 		}
 	}
+}
+
+func (v *visit) recorded(end func(bool), ok bool) {
+	var err error
+	defer v.contain(nil, "Degrade.Record", &err)
+	end(ok)
+}
+
+// refunds asks the policy; a panic keeps the units.
+func (v *visit) refunds(a *active, status int) (yes bool) {
+	var err error
+	defer v.contain(a.policy, "Refund", &err)
+	return a.Refund(status)
 }
 
 // refund gives one take back. The request may be over, so its context does not bound this.
@@ -219,11 +250,16 @@ func (v *visit) refund(p *policy, t *limiter.Take) {
 	if s.refunder == nil || t.Decision.Mark == 0 {
 		return
 	}
-	err := v.guarded(p, "Limiter", func() error { return s.refunder.Refund(detached(v.r.Context()), time.Time{}, t) })
+	err := v.giveOne(p, s.refunder, t)
 	t.Decision.Mark = 0
 	if err != nil && !errors.Is(err, errPanic) {
-		v.guard.undecided(v.r.Context(), p, limiter.Key{}, err)
+		v.guard.undecided(v.r.Context(), p, t.Key, err)
 	}
+}
+
+func (v *visit) giveOne(p *policy, r limiter.Refunder, t *limiter.Take) (err error) {
+	defer v.contain(p, "Limiter", &err)
+	return r.Refund(detached(v.r.Context()), time.Time{}, t)
 }
 
 // giveBack undoes the first n takes, because the request does not go on after all.

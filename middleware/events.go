@@ -26,7 +26,7 @@ func decisionEvent(ctx context.Context, now time.Time, p *policy, key limiter.Ke
 	return e
 }
 
-// observe reports the decisions of a request that goes on, one event a policy.
+// observe reports the decisions about a request, one event a policy, and what could not be decided.
 func (v *visit) observe() {
 	if v.guard.observer == nil {
 		return
@@ -41,9 +41,14 @@ func (v *visit) observe() {
 		case a.decided:
 			v.guard.emit(decisionEvent(ctx, v.now, a.policy, a.key, a.cost, v.takes[a.take].Decision, a.violated || a.full))
 		case a.bound >= 0:
-			v.guard.emit(decisionEvent(ctx, v.now, a.policy, limiter.Key{Space: a.space, ID: a.id}, 1, v.bounds[a.bound], a.full))
-		case a.err != nil && a.Shadow:
-			v.guard.emit(limiter.Event{Kind: limiter.EventError, Context: ctx, Time: v.now, Policy: a.Name, Reason: reasonOf(a.err), Err: a.err})
+			key := limiter.Key{Space: a.space, ID: a.id}
+			v.guard.emit(decisionEvent(ctx, v.now, a.policy, key, 1, v.bounds[a.bound], a.full))
+		}
+		if a.err != nil && !a.reported {
+			a.reported = true
+			v.guard.emit(limiter.Event{
+				Kind: limiter.EventError, Context: ctx, Time: v.now, Policy: a.Name, Key: a.key, Reason: reasonOf(a.err), Err: a.err,
+			})
 		}
 	}
 }
@@ -54,40 +59,41 @@ func (v *visit) observeRefused(out outcome) {
 		return
 	}
 	v.observe()
-	ctx := v.r.Context()
 	for k := range v.active {
 		a := &v.active[k]
-		e := limiter.Event{Kind: limiter.EventRejected, Context: ctx, Time: v.now, Policy: a.Name, Key: a.key, Err: a.err}
-		switch {
-		case a.Shadow:
-			continue
-		case a.full:
-			e.Reason = limiter.ReasonInFlight
-		case a.violated:
-			e.Decision = v.takes[a.take].Decision
-			switch {
-			case e.Decision.RetryAfter == limiter.Never:
-				e.Reason = limiter.ReasonNever
-			case a.adaptive:
-				e.Reason = limiter.ReasonAdaptive
-			case a.crowded:
-				e.Reason = limiter.ReasonWaiting
-			default:
-				e.Reason = limiter.ReasonQuota
+		if reason := a.refusal(out); reason != "" {
+			e := limiter.Event{
+				Kind: limiter.EventRejected, Context: v.r.Context(), Time: v.now, Policy: a.Name, Key: a.key, Reason: reason, Err: a.err,
 			}
-		case a.err != nil && (out == unavailable) == (reasonOf(a.err) == limiter.ReasonUnavailable):
-			if out == unavailable && a.OnStoreError != FailClosed {
-				continue
+			if a.violated {
+				e.Decision = v.takes[a.take].Decision
 			}
-			e.Reason = reasonOf(a.err)
-			if out == forbidden || out == broken {
-				v.guard.emit(limiter.Event{Kind: limiter.EventError, Context: ctx, Time: v.now, Policy: a.Name, Reason: e.Reason, Err: a.err})
-			}
-		default:
-			continue
+			v.guard.emit(e)
 		}
-		v.guard.emit(e)
 	}
+}
+
+// refusal returns why the policy refuses a request with that outcome, "" if it does not.
+func (a *active) refusal(out outcome) string {
+	switch {
+	case a.Shadow:
+	case a.full:
+		return limiter.ReasonInFlight
+	case a.violated && a.adaptive:
+		return limiter.ReasonAdaptive
+	case a.violated && a.cost > a.limit.Quota():
+		return limiter.ReasonNever
+	case a.violated && a.crowded:
+		return limiter.ReasonWaiting
+	case a.violated:
+		return limiter.ReasonQuota
+	case a.err == nil || out == limited:
+	case out == unavailable && a.OnStoreError == FailClosed,
+		out == forbidden && errors.Is(a.err, keyfunc.ErrNoKey),
+		out == broken && reasonOf(a.err) != limiter.ReasonUnavailable:
+		return reasonOf(a.err)
+	}
+	return ""
 }
 
 // observeCanceled reports a request whose context ended before it could go on.
@@ -129,7 +135,7 @@ func (c *core) undecided(ctx context.Context, p *policy, key limiter.Key, err er
 }
 
 // decidedAgain ends a row of undecided.
-func (c *core) decidedAgain(_ context.Context, p *policy) {
+func (c *core) decidedAgain(p *policy) {
 	if p.state.undecided.CompareAndSwap(true, false) {
 		c.emit(limiter.Event{Kind: limiter.EventStoreState, Time: time.Now(), Policy: p.Name})
 		c.log.Info("spillway: a policy decides again", "policy", p.Name)
@@ -163,8 +169,6 @@ func reasonOf(err error) string {
 		return limiter.ReasonUnsupported
 	case errors.Is(err, limiter.ErrInvalid):
 		return limiter.ReasonInvalid
-	case errors.Is(err, context.Canceled):
-		return limiter.ReasonCanceled
 	}
 	return limiter.ReasonUnavailable
 }

@@ -39,6 +39,15 @@ func (f *inflight) enter(id string, bound int, force bool) (n int, ok bool) {
 	return n, ok
 }
 
+// look returns how many requests of id are there, and whether another one could enter.
+func (f *inflight) look(id string, bound int) (n int, ok bool) {
+	s := &f.shards[maphash.String(inflightSeed, id)%inflightShards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = s.count[id]
+	return n, n < bound
+}
+
 // leave takes back one enter.
 func (f *inflight) leave(id string) {
 	s := &f.shards[maphash.String(inflightSeed, id)%inflightShards]

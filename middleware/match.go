@@ -43,9 +43,10 @@ type rule struct {
 	cond     func(*keyfunc.Request) bool
 }
 
-// matcher decides which of a snapshot's rules a request matches.
+// matcher decides which of a stage's rules a request matches.
 type matcher struct {
 	rules  []rule
+	free   []uint64 // a bit for every rule without routes
 	routes routes
 	routed bool // some rule has routes
 	hosted bool // some rule or route looks at the host
@@ -57,10 +58,11 @@ func (x *matcher) add(m *Match) (int, error) {
 	r := rule{empty: m.empty(), routed: len(m.Routes) > 0, methods: m.Methods, cond: m.If}
 	var errs []error
 	for _, pattern := range m.Routes {
-		if err := x.routes.add(k, pattern); err != nil {
+		hosted, err := x.routes.add(k, pattern)
+		if err != nil {
 			errs = append(errs, err)
 		}
-		x.hosted = x.hosted || !strings.HasPrefix(strings.TrimLeft(pattern[strings.IndexByte(pattern, ' ')+1:], " \t"), "/")
+		x.hosted = x.hosted || hosted
 	}
 	for _, host := range m.Hosts {
 		name, wild := strings.CutPrefix(strings.ToLower(host), "*")
@@ -86,6 +88,12 @@ func (x *matcher) add(m *Match) (int, error) {
 		r.networks = append(r.networks, network)
 	}
 	x.rules = append(x.rules, r)
+	if k/64 == len(x.free) {
+		x.free = append(x.free, 0)
+	}
+	if !r.routed {
+		x.free[k/64] |= 1 << (k % 64)
+	}
 	x.routed = x.routed || r.routed
 	x.hosted = x.hosted || len(m.Hosts) > 0
 	return k, errors.Join(errs...)
@@ -149,11 +157,6 @@ func (x *matcher) matches(k int, r *keyfunc.Request, host string, hits []uint64)
 	}
 	return (!m.routed || hits[k/64]&(1<<(k%64)) != 0) && m.method(r.Method) && m.host(host) && m.network(r) &&
 		(m.cond == nil || m.cond(r))
-}
-
-// exempts reports whether rule k exempts; an empty one exempts nothing.
-func (x *matcher) exempts(k int, r *keyfunc.Request, host string, hits []uint64) bool {
-	return !x.rules[k].empty && x.matches(k, r, host, hits)
 }
 
 func (m *rule) method(got string) bool {

@@ -3,6 +3,7 @@ package middleware
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
@@ -30,6 +31,7 @@ type Pass struct {
 	v    *visit
 	gen  uint32
 	next bool
+	want bool // the status matters
 	w    http.ResponseWriter
 	r    *http.Request
 	no   *Verdict
@@ -53,18 +55,19 @@ func (p *Pass) Denied() *Verdict { return p.no }
 func (p *Pass) Settles() bool { return p.v != nil }
 
 // NeedsStatus reports whether the status matters to Leave.
-func (p *Pass) NeedsStatus() bool { return p.v != nil && p.v.needsStatus }
+func (p *Pass) NeedsStatus() bool { return p.v != nil && p.want }
 
 // Leave settles a request that went on: places in flight are free again, and units are given back where a policy's
 // Refund says so for the status. 0 means that nobody knows the status, as of a hijacked connection; such a request stays
-// charged. After a panic the status is 500. Only the first call counts.
+// charged. After a panic the status is 500. Only the first call counts, over all copies of the Pass.
 func (p *Pass) Leave(status int) {
-	if p.v != nil && p.v.gen == p.gen {
-		p.v.release()
-		p.v.settle(status)
-		p.v.done()
+	v := p.v
+	if p.v = nil; v == nil || !v.claim(p.gen) {
+		return
 	}
-	p.v = nil
+	v.release()
+	v.settle(status)
+	v.done()
 }
 
 // Serve hands a request that proceeds to a net/http handler and settles it by the status written. A panic of the handler
@@ -74,7 +77,7 @@ func (p *Pass) Serve(next http.Handler) {
 		next.ServeHTTP(p.w, p.r)
 		return
 	}
-	w, written := p.w, func() int { return 0 }
+	w, written := p.w, func() int { return http.StatusOK } // nobody asks for more than that next has returned
 	if p.NeedsStatus() {
 		w, written = watchStatus(w)
 	}
@@ -89,22 +92,25 @@ func (p *Pass) Serve(next http.Handler) {
 // stays charged. Only its first call counts.
 func (p *Pass) LeaveLater() func(status int) {
 	v, gen := p.v, p.gen
-	p.v = nil
-	if v == nil || v.gen != gen {
+	if p.v = nil; v == nil || !v.claim(gen) {
 		return func(int) {}
 	}
 	v.release()
 	return func(status int) {
-		if v.gen == gen {
+		if v.claim(gen + 1) {
 			v.settle(status)
 			v.done()
 		}
 	}
 }
 
+// claim makes the caller the only one to end the visit that a Pass of this gen began. It is the one thing that a Pass
+// kept for too long may touch, for the visit may be another request's by then.
+func (v *visit) claim(gen uint32) bool { return v.gen.CompareAndSwap(gen, gen+1) }
+
 // visit is one request at one stage. Visits are pooled: what a request needs for its decision is not allocated anew.
 type visit struct {
-	gen uint32 // counts reuses: a Pass of an earlier one does nothing
+	gen atomic.Uint32 // counts claims: a Pass of an earlier one does nothing
 
 	guard *core
 	stage *stage
@@ -115,6 +121,7 @@ type visit struct {
 	mux   muxRoute
 	now   time.Time
 	look  bool // take nothing
+	alone bool // nobody will leave: bounds in flight are looked at and not entered
 
 	host   string
 	hits   []uint64
@@ -123,9 +130,8 @@ type visit struct {
 	bounds []limiter.Decision // of bounds in flight, told like decisions
 	items  []response.Item
 
-	waits       bool // holds a place among the waiting
-	needsStatus bool
-	ended       []func(ok bool) // recorders
+	waits bool            // holds a place among the waiting
+	ended []func(ok bool) // recorders
 }
 
 // active is one policy that applies to the request.
@@ -149,6 +155,7 @@ type active struct {
 	adaptive bool  // but the nominal one would not
 	full     bool  // too many in flight
 	crowded  bool  // could not be held: too many are waiting
+	reported bool  // err has been counted
 }
 
 var visits = sync.Pool{New: func() any { return new(visit) }}
@@ -171,7 +178,7 @@ func (c *core) visit(st *stage, w http.ResponseWriter, r *http.Request, e Entry)
 
 // done gives the visit back. Nothing of the request may be held on to, and nothing may be used afterwards.
 func (v *visit) done() {
-	v.gen++
+	v.gen.Add(1)
 	v.guard, v.stage, v.w, v.r, v.entry, v.mux = nil, nil, nil, nil, Entry{}, muxRoute{}
 	v.req.Reset(nil, nil, nil)
 	clear(v.active)
@@ -180,6 +187,6 @@ func (v *visit) done() {
 	clear(v.items)
 	clear(v.ended)
 	v.active, v.takes, v.bounds, v.items, v.ended = v.active[:0], v.takes[:0], v.bounds[:0], v.items[:0], v.ended[:0]
-	v.look, v.waits, v.needsStatus = false, false, false
+	v.look, v.alone, v.waits = false, false, false
 	visits.Put(v)
 }

@@ -27,8 +27,8 @@ type leaf struct {
 	method, host string // "" for any
 }
 
-// add makes rule match what pattern matches.
-func (t *routes) add(rule int, pattern string) (err error) {
+// add makes rule match what pattern matches, and reports whether that depends on the host.
+func (t *routes) add(rule int, pattern string) (hosted bool, err error) {
 	// ServeMux knows its syntax best, and says what is wrong only by panicking.
 	defer func() {
 		if p := recover(); p != nil {
@@ -39,8 +39,8 @@ func (t *routes) add(rule int, pattern string) (err error) {
 
 	l := leaf{rule: rule}
 	host := pattern
-	if method, rest, ok := strings.Cut(pattern, " "); ok && !strings.Contains(method, "/") {
-		l.method, host = method, strings.TrimLeft(rest, " \t")
+	if end := strings.IndexAny(pattern, " \t"); end >= 0 { // the first one ends the method, as in ServeMux
+		l.method, host = pattern[:end], strings.TrimLeft(pattern[end:], " \t")
 	}
 	slash := strings.IndexByte(host, '/')
 	l.host = strings.ToLower(host[:slash])
@@ -50,10 +50,10 @@ func (t *routes) add(rule int, pattern string) (err error) {
 		switch {
 		case segment == "" && !more, strings.HasSuffix(segment, "...}"):
 			n.rest = append(n.rest, l)
-			return nil
+			return l.host != "", nil
 		case segment == "{$}":
 			n.slash = append(n.slash, l)
-			return nil
+			return l.host != "", nil
 		}
 		next := n.one
 		if !strings.HasPrefix(segment, "{") {
@@ -75,7 +75,7 @@ func (t *routes) add(rule int, pattern string) (err error) {
 		}
 		if n = next; !more {
 			n.end = append(n.end, l)
-			return nil
+			return l.host != "", nil
 		}
 		rest = tail
 	}

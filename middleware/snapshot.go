@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sort"
 	"strings"
@@ -30,8 +31,12 @@ type snapshot struct {
 type stage struct {
 	policies []*policy
 	matcher  matcher
-	exempt   int // rule of Config.Exempt
+	byRule   []*policy // whose Match a rule is; nil for exemptions
+	subjects []uint64  // a bit for every rule that is a Match
+	exempt   int       // rule of Config.Exempt
 	stores   []store
+	enforced int  // so many of the stores are asked by policies that are no shadows; they come first
+	shadows  bool // some policy is a shadow
 }
 
 // store is one limiter of a stage, with what it can.
@@ -48,7 +53,8 @@ type policy struct {
 	space    string // of its keys
 	match    int    // rules of the stage's matcher
 	exempt   int
-	store    int // of the stage's stores
+	store    int  // of the stage's stores
+	queue    bool // the limit is a LeakyBucket, as far as New can see
 	set      response.Set
 	messages *response.Messages
 	inflight *response.Policy
@@ -66,8 +72,8 @@ type policyState struct {
 // told caches what responses tell of a policy by nominal limit: constant texts, rendered once.
 type told struct {
 	last atomic.Pointer[toldLimit]
-	mu   sync.Mutex
-	all  map[limiter.Limit]*toldLimit
+	all  atomic.Pointer[map[limiter.Limit]*toldLimit] // copied on write, for plans that take turns
+	mu   sync.Mutex                                   // of writers
 }
 
 type toldLimit struct {
@@ -82,22 +88,26 @@ func (t *told) of(p *policy, l limiter.Limit) (*response.Policy, error) {
 	if x := t.last.Load(); x != nil && x.limit == l {
 		return x.policy, nil
 	}
+	if all := t.all.Load(); all != nil {
+		if x := (*all)[l]; x != nil {
+			return x.policy, nil
+		}
+	}
+	rp, err := response.NewPolicy(p.Name, l, p.Unit)
+	if err != nil {
+		return nil, err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	x := t.all[l]
-	if x == nil {
-		rp, err := response.NewPolicy(p.Name, l, p.Unit)
-		if err != nil {
-			return nil, err
-		}
-		x = &toldLimit{l, rp}
-		if t.all == nil || len(t.all) >= maxTold {
-			t.all = make(map[limiter.Limit]*toldLimit)
-		}
-		t.all[l] = x
+	all := make(map[limiter.Limit]*toldLimit)
+	if old := t.all.Load(); old != nil && len(*old) < maxTold {
+		maps.Copy(all, *old)
 	}
+	x := &toldLimit{l, rp}
+	all[l] = x
+	t.all.Store(&all)
 	t.last.Store(x)
-	return x.policy, nil
+	return rp, nil
 }
 
 // compile checks all policies and makes a snapshot of them. The error joins everything that is wrong.
@@ -157,8 +167,13 @@ func (c *core) compile(policies []Policy) (*snapshot, error) {
 			p.Limiter = c.cfg.Limiter
 		}
 		if p.Limiter != nil {
-			p.store = st.addStore(p.Limiter)
+			if err := attempt(func() { p.store = st.addStore(p.Limiter) }); err != nil {
+				bad("Limiter: %w", err)
+				p.Limiter = nil
+			}
 		}
+		st.subject(p)
+		st.shadows = st.shadows || p.Shadow
 		st.policies = append(st.policies, p)
 		s.policies = append(s.policies, p)
 		s.byName[p.Name] = p
@@ -199,7 +214,11 @@ func (c *core) check(p *policy, bad func(string, ...any)) {
 			bad("Plan and Adjust need a Limit to start from")
 		}
 	default:
-		l := p.Limit.Current()
+		var l limiter.Limit
+		if err := attempt(func() { l = p.Limit.Current() }); err != nil {
+			bad("Limit: %w", err)
+			break
+		}
 		if err := l.Validate(); err != nil {
 			bad("Limit: %w", err)
 			break
@@ -210,6 +229,7 @@ func (c *core) check(p *policy, bad func(string, ...any)) {
 		if _, err := p.told.of(p, l); err != nil {
 			bad("%w", err)
 		}
+		p.queue = l.Algorithm == limiter.LeakyBucket
 		if p.MaxDelay > 0 && l.Algorithm != limiter.LeakyBucket && p.Plan == nil {
 			bad("MaxDelay belongs to a leaky_bucket, not to %v", l.Algorithm)
 		}
@@ -258,6 +278,17 @@ func (c *core) check(p *policy, bad func(string, ...any)) {
 	}
 }
 
+// attempt calls f, which asks something of the user's before there is traffic, such as a nil pointer in an interface.
+func attempt(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: it panics: %v", limiter.ErrInvalid, p)
+		}
+	}()
+	f()
+	return nil
+}
+
 // Local is a [limiter.Limiter] whose state is in this process. A guard asks it before others, so that what it refuses
 // costs no trip.
 type Local interface{ Local() bool }
@@ -293,6 +324,14 @@ func sameLimiter(a, b limiter.Limiter) (same bool) {
 	return a == b
 }
 
+// subject enters the policy under the rule of its Match.
+func (st *stage) subject(p *policy) {
+	st.byRule = append(st.byRule, make([]*policy, len(st.matcher.rules)-len(st.byRule))...)
+	st.subjects = append(st.subjects, make([]uint64, len(st.matcher.free)-len(st.subjects))...)
+	st.byRule[p.match] = p
+	st.subjects[p.match/64] |= 1 << (p.match % 64)
+}
+
 // check checks what the policies of a stage ask of their limiters together.
 func (st *stage) check(name string) (errs []error) {
 	enforced := make([][]string, len(st.stores))
@@ -304,7 +343,7 @@ func (st *stage) check(name string) (errs []error) {
 		s := &st.stores[p.store]
 		if !p.Shadow && name != StageManual {
 			enforced[p.store] = append(enforced[p.store], p.Name)
-			if p.Limit.Current().Algorithm == limiter.LeakyBucket && p.Match.empty() && p.Exempt.empty() {
+			if p.queue && p.Match.empty() && p.Exempt.empty() {
 				queues = append(queues, p.Name)
 			}
 		}
@@ -334,12 +373,22 @@ func (st *stage) check(name string) (errs []error) {
 			}
 		}
 	}
-	// Local stores first: what they refuse costs no trip. Indexes of policies follow.
+	// Local stores first: what they refuse costs no trip. Those of shadows alone last. Indexes of policies follow.
+	st.enforced = asked
 	order := make([]int, len(st.stores))
 	for k := range order {
 		order[k] = k
 	}
-	sort.SliceStable(order, func(a, b int) bool { return st.stores[order[a]].local && !st.stores[order[b]].local })
+	rank := func(k int) int {
+		switch {
+		case len(enforced[k]) == 0:
+			return 2
+		case !st.stores[k].local:
+			return 1
+		}
+		return 0
+	}
+	sort.SliceStable(order, func(a, b int) bool { return rank(order[a]) < rank(order[b]) })
 	stores, place := make([]store, len(order)), make([]int, len(order))
 	for to, from := range order {
 		stores[to], place[from] = st.stores[from], to

@@ -78,12 +78,15 @@ func WatchHijack(w http.ResponseWriter) (http.ResponseWriter, func() bool) {
 type status struct {
 	code     int
 	hijacked bool
+	before   func(code int) // called before the final status is written; nil: nobody
 }
 
 // set takes the first final status; 1xx other than 101 announce another.
 func (x *status) set(code int) {
 	if x.code == 0 && (code >= 200 || code == http.StatusSwitchingProtocols) {
-		x.code = code
+		if x.code = code; x.before != nil {
+			x.before(code)
+		}
 	}
 }
 
