@@ -1,0 +1,191 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// target is one row of what spillway sets itself: a bar for every release, and what has been shown to be possible.
+type target struct {
+	number int
+	what   string
+	bounds []bound
+}
+
+// bound is one number of a target.
+type bound struct {
+	what    string
+	must    float64 // none: no bar
+	stretch float64
+	atLeast bool // larger is better
+	measure func(*results) (float64, bool)
+}
+
+var none = math.NaN()
+
+const (
+	ours      = "spillway"
+	ourWindow = "spillway-sliding-window"
+	ourGiven  = "spillway-given-instant" // the instant is the caller's, as in a guard
+	casFloor  = "floor:cas-1var"
+	mapFloor  = "floor:shard-rwmutex+cas"
+	httpFloor = "floor-headers"
+	frameless = "none"
+)
+
+var frameworks = []string{"std", "gin", "echo"}
+
+// targets has the rows that are about limits in memory and about requests. Rows 11 to 20 and 25 need Redis.
+var targets = []target{
+	{1, "hot key, serial, full result", []bound{
+		{"CPU, ratio to the CAS floor", 1.7, 1.3, false, ratio("hot-serial", ours, casFloor, "cpu-ns/op")},
+		{"the same with a clock cached by the caller", none, 0.7, false, ratio("hot-serial", ourGiven, casFloor, "cpu-ns/op")},
+		{"allocations", 0, 0, false, value("hot-serial", ours, "allocs/op")},
+	}},
+	{2, "hot key, denied", []bound{
+		{"CPU, ratio to the CAS floor", 1.7, 1.3, false, ratio("hot-denied-serial", ours, casFloor, "cpu-ns/op")},
+		{"allocations", 0, 0, false, value("hot-denied-serial", ours, "allocs/op")},
+	}},
+	{3, "hot key, parallel", []bound{
+		{"wall time, 1 goroutine per processor, ratio to the CAS floor", 2.0, 1.4, false, ratio("hot-parallel", ours, casFloor, "ns/op")},
+		{"wall time, 50 goroutines per processor, ratio to the CAS floor", 1.3, 1.1, false, ratio("hot-parallel-x50", ours, casFloor, "ns/op")},
+	}},
+	{4, "100,000 keys, parallel", []bound{
+		{"CPU, uniform, ratio to the map floor", 1.1, 0.8, false, ratio("100k-uniform-parallel", ours, mapFloor, "cpu-ns/op")},
+		{"CPU, zipf, ratio to the map floor", 1.1, 0.8, false, ratio("100k-zipf-parallel", ours, mapFloor, "cpu-ns/op")},
+		{"allocations on a known key", 0, 0, false, value("100k-uniform-parallel", ours, "allocs/op")},
+	}},
+	{5, "1,000,000 keys, uniform, parallel", []bound{
+		{"CPU, ratio to the map floor", 1.0, 0.65, false, ratio("1M-uniform-parallel", ours, mapFloor, "cpu-ns/op")},
+	}},
+	{6, "heap per live key", []bound{
+		{"token bucket, bytes", 96, 48, false, value("heap", ours, "bytes_per_key")},
+		{"sliding window of two counters, bytes", 128, 64, false, value("heap", ourWindow, "bytes_per_key")},
+	}},
+	{7, "one full collection with 1,000,000 keys", []bound{
+		{"ms", 80, 5, false, value("heap", ours, "gc_ms")},
+	}},
+	{8, "worst delay of a decision while 1,000,000 keys expire", []bound{
+		{"ratio to the quiet phase", 2, none, false, within("cleanup", ours, "clean_max_us", "quiet_max_us")},
+		{"ms, for an idle machine", 5, none, false, scaled(1e-3, value("cleanup", ours, "clean_max_us"))},
+	}},
+	{9, "memory after all keys have expired, and its bound", []bound{
+		{"bytes left per key", 60, none, false, value("cleanup", ours, "left_bytes_per_key")},
+		{"share left of the peak", none, 0.1, false, within("cleanup", ours, "left_bytes_per_key", "filled_bytes_per_key")},
+		{"growth of the heap by four times as many keys as allowed", 1.5, 1.1, false, value("bound", ours, "growth")},
+	}},
+	{10, "over-admission, 64 goroutines on one key", []bound{
+		{"units beyond limit and refill", 0, 0, false, value("admit", ours, "over")},
+		{"errors", 0, 0, false, value("admit", ours, "errors")},
+	}},
+	{21, "middleware, allowed, three headers: allocations", []bound{
+		{"net/http", 3, 2, false, value("http allow std", ours, "allocs/op")},
+		{"Gin", 3, 2, false, value("http allow gin", ours, "allocs/op")},
+		{"Echo", 4, 3, false, value("http allow echo", ours, "allocs/op")},
+	}},
+	{22, "middleware, allowed, three headers: CPU added, ratio to the header floor", []bound{
+		{"net/http", 1.6, 1.2, false, ratio("http allow std", ours, httpFloor, "added")},
+		{"Gin", 1.6, 1.2, false, ratio("http allow gin", ours, httpFloor, "added")},
+		{"Echo", 1.6, 1.2, false, ratio("http allow echo", ours, httpFloor, "added")},
+	}},
+	{23, "middleware, denied with a body: CPU added, ratio to the header floor, and allocations", []bound{
+		{"net/http", 3, 2, false, ratio("http deny std", ours, httpFloor, "added")},
+		{"Gin", 3, 2, false, ratio("http deny gin", ours, httpFloor, "added")},
+		{"Echo", 3, 2, false, ratio("http deny echo", ours, httpFloor, "added")},
+		{"net/http, allocations", 6, 4, false, value("http deny std", ours, "allocs/op")},
+		{"Gin, allocations", 6, 4, false, value("http deny gin", ours, "allocs/op")},
+		{"Echo, allocations", 6, 4, false, value("http deny echo", ours, "allocs/op")},
+	}},
+	{24, "requests per second over the loopback interface, ratio to no middleware", []bound{
+		{"net/http, no headers", 0.96, 0.98, true, ratio("wrk std", ours+"-off", frameless, "requests_per_s")},
+		{"net/http, three headers", 0.83, 0.86, true, ratio("wrk std", ours, frameless, "requests_per_s")},
+		{"Gin, no headers", 0.96, 0.98, true, ratio("wrk gin", ours+"-off", frameless, "requests_per_s")},
+		{"Gin, three headers", 0.83, 0.86, true, ratio("wrk gin", ours, frameless, "requests_per_s")},
+		{"Echo, no headers", 0.96, 0.98, true, ratio("wrk echo", ours+"-off", frameless, "requests_per_s")},
+		{"Echo, three headers", 0.83, 0.86, true, ratio("wrk echo", ours, frameless, "requests_per_s")},
+	}},
+}
+
+func value(scenario, name, metric string) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) { return r.value(id{scenario, name}, metric) }
+}
+
+// ratio compares two cases of a scenario.
+func ratio(scenario, name, base, metric string) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) {
+		return r.ratio(id{scenario, name}, metric, id{scenario, base}, metric)
+	}
+}
+
+// within compares two metrics of a case.
+func within(scenario, name, metric, base string) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) {
+		return r.ratio(id{scenario, name}, metric, id{scenario, name}, base)
+	}
+}
+
+func scaled(factor float64, f func(*results) (float64, bool)) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) {
+		x, ok := f(r)
+		return x * factor, ok
+	}
+}
+
+func (b bound) meets(x, bar float64) bool {
+	if b.atLeast {
+		return x >= bar
+	}
+	return x <= bar
+}
+
+// verdict is the measured value and how it compares, as words of the page.
+func (b bound) verdict(r *results) (measured, result string) {
+	x, ok := b.measure(r)
+	if !ok {
+		return "–", "not measured"
+	}
+	measured = number(x)
+	switch {
+	case !math.IsNaN(b.must) && !b.meets(x, b.must):
+		result = "**missed**"
+	case math.IsNaN(b.must) && !b.meets(x, b.stretch):
+		result = "stretch not reached"
+	case b.meets(x, b.stretch): // never for a stretch of none: comparisons with NaN are false
+		result = "met, stretch too"
+	default:
+		result = "met"
+	}
+	return measured, result
+}
+
+func (b bound) bar(x float64) string {
+	switch {
+	case math.IsNaN(x):
+		return "–"
+	case b.atLeast:
+		return "≥ " + number(x)
+	case x == 0:
+		return "0"
+	}
+	return "≤ " + number(x)
+}
+
+// number writes three digits or so, without needless zeros.
+func number(x float64) string {
+	switch a := math.Abs(x); {
+	case a >= 100:
+		return fmt.Sprintf("%.0f", x)
+	case a >= 10:
+		return trim(fmt.Sprintf("%.1f", x))
+	}
+	return trim(fmt.Sprintf("%.2f", x))
+}
+
+func trim(s string) string {
+	s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	if s == "-0" {
+		return "0"
+	}
+	return s
+}
