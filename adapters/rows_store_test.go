@@ -66,7 +66,7 @@ var storeRows = []row{
 		}}},
 		steps: []step{
 			ok("GET /users/1", x(1, 0, 60), "/users/1"),
-			{do: "GET /users/1", status: 202, fields: and(x(1, 0, 60), "Retry-After", "60"), answer: "less"},
+			{do: "GET /users/1", status: 202, fields: x(1, 0, 60), answer: "less"},
 		},
 	},
 	{
