@@ -57,9 +57,12 @@ func (r *Rule) tokens(s *State, i instant) level {
 	return v
 }
 
-func (r *Rule) takeTokens(s *State, now Reading, n int64, book bool) Decision {
+func (r *Rule) takeTokens(d *Decision, s *State, now Reading, n int64, book bool) {
+	if s.Rule == r && s.Shift == 0 && now.Now >= s.At {
+		r.takeSteady(d, s, now.Now, n, book)
+		return
+	}
 	v := r.tokens(s, s.instant(now))
-	d := Decision{Limit: r.limit}
 	at := v.keep(s)
 	switch {
 	case n <= v.whole:
@@ -86,7 +89,42 @@ func (r *Rule) takeTokens(s *State, now Reading, n int64, book bool) Decision {
 		d.ResetAfter = clip(v.after(mulSubDivUp(r.burst-v.whole, r.period, v.frac, r.rate), at))
 		d.NextAfter = clip(v.after(mulSubDivUp(1, r.period, v.frac, r.rate), at))
 	}
-	return d
+}
+
+// takeSteady is takeTokens in the usual case: the limit is the stored one and the clock has gone on.
+func (r *Rule) takeSteady(d *Decision, s *State, now, n int64, book bool) {
+	whole, frac := s.Units, s.Frac
+	if el := now - s.At; el >= r.full {
+		whole = r.burst
+	} else if el > 0 {
+		q, rem := mulDiv(el, r.rate, r.period)
+		whole += q
+		if frac += rem; frac >= r.period {
+			frac -= r.period
+			whole++
+		}
+	}
+	if whole >= r.burst {
+		whole, frac = r.burst, 0
+	}
+	switch {
+	case n <= whole:
+		d.Allowed = true
+		whole -= n
+		if book {
+			s.At, s.Units, s.Frac = now, whole, frac
+			d.Mark = now
+		}
+	case n > r.burst:
+		d.RetryAfter = Never
+	default:
+		d.RetryAfter = clip(mulSubDivUp(n-whole, r.period, frac, r.rate))
+	}
+	d.Remaining = int(whole)
+	if whole < r.burst {
+		d.ResetAfter = clip(mulSubDivUp(r.burst-whole, r.period, frac, r.rate))
+		d.NextAfter = clip(mulSubDivUp(1, r.period, frac, r.rate))
+	}
 }
 
 func (r *Rule) refundTokens(s *State, i instant, n int64) {
@@ -134,9 +172,8 @@ func (r *Rule) places(s *State, i instant) level {
 	return v
 }
 
-func (r *Rule) takePlaces(s *State, now Reading, n, maxDelay int64, book bool) Decision {
+func (r *Rule) takePlaces(d *Decision, s *State, now Reading, n, maxDelay int64, book bool) {
 	v := r.places(s, s.instant(now))
-	d := Decision{Limit: r.limit}
 	at := v.keep(s)
 	free := r.burst - v.whole // whole units that fit
 	if v.frac > 0 {
@@ -188,5 +225,4 @@ func (r *Rule) takePlaces(s *State, now Reading, n, maxDelay int64, book bool) D
 		// One more place is free when the used units are down to B − (Remaining + 1).
 		d.NextAfter = clip(v.after(mulAddDivUp(v.whole+int64(d.Remaining)+1-r.burst, r.period, v.frac, r.rate), at))
 	}
-	return d
 }

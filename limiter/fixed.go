@@ -70,9 +70,8 @@ func (r *Rule) count(s *State, i instant) level {
 	return level{instant: i, whole: s.Units, changed: !r.sameTerms(old)}
 }
 
-func (r *Rule) takeFixed(s *State, now Reading, n int64, book bool) Decision {
+func (r *Rule) takeFixed(d *Decision, s *State, now Reading, n int64, book bool) {
 	v := r.count(s, s.instant(now))
-	d := Decision{Limit: r.limit}
 	at := v.keep(s)
 	_, end := r.windowAt(v.e)
 	switch {
@@ -100,7 +99,6 @@ func (r *Rule) takeFixed(s *State, now Reading, n int64, book bool) Decision {
 		d.ResetAfter = clip(v.after(end-v.e, at))
 		d.NextAfter = d.ResetAfter
 	}
-	return d
 }
 
 func (r *Rule) refundFixed(s *State, i instant, n, taken int64) {

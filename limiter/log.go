@@ -120,9 +120,8 @@ func (r *Rule) logRetry(l *Log, v counting, extra, n int64) int64 {
 	return r.period // what is taken now leaves last
 }
 
-func (r *Rule) takeLogged(s *State, now Reading, n int64, book bool) Decision {
+func (r *Rule) takeLogged(d *Decision, s *State, now Reading, n int64, book bool) {
 	v := r.counting(s, s.instant(now))
-	d := Decision{Limit: r.limit}
 	at := s.At
 	if v.changed || v.fresh {
 		at = v.e
@@ -159,7 +158,6 @@ func (r *Rule) takeLogged(s *State, now Reading, n int64, book bool) Decision {
 	case !d.Allowed && d.RetryAfter != Never && (v.changed || v.stepped):
 		r.storeLog(s, v)
 	}
-	return d
 }
 
 func (r *Rule) storeLog(s *State, v counting) {

@@ -64,34 +64,40 @@ func (r *Rule) sameTerms(o *Rule) bool {
 // LeakyBucket; see [Take]. n must not be negative; n == 0 looks and writes nothing.
 //
 // s must hold state of the same algorithm, or be zero.
-func (r *Rule) Take(s *State, now Reading, n int, maxDelay time.Duration) Decision {
-	return r.decide(s, now, int64(n), int64(maxDelay), n > 0)
+func (r *Rule) Take(s *State, now Reading, n int, maxDelay time.Duration) (d Decision) {
+	r.Decide(&d, s, now, n, maxDelay, true)
+	return d
 }
 
 // Peek returns what [Rule.Take] would answer, and writes nothing.
-func (r *Rule) Peek(s *State, now Reading, n int, maxDelay time.Duration) Decision {
-	return r.decide(s, now, int64(n), int64(maxDelay), false)
+func (r *Rule) Peek(s *State, now Reading, n int, maxDelay time.Duration) (d Decision) {
+	r.Decide(&d, s, now, n, maxDelay, false)
+	return d
 }
 
-func (r *Rule) decide(s *State, now Reading, n, maxDelay int64, book bool) Decision {
+// Decide is [Rule.Take], or [Rule.Peek] unless book, with the answer in *d: decisions are large, and copying them costs
+// more than making them.
+func (r *Rule) Decide(d *Decision, s *State, now Reading, n int, maxDelay time.Duration, book bool) {
+	*d = Decision{Limit: r.limit}
+	book = book && n > 0
 	switch r.limit.Algorithm {
 	case TokenBucket:
-		return r.takeTokens(s, now, n, book)
+		r.takeTokens(d, s, now, int64(n), book)
 	case LeakyBucket:
-		return r.takePlaces(s, now, n, maxDelay, book)
+		r.takePlaces(d, s, now, int64(n), int64(maxDelay), book)
 	case FixedWindow:
-		return r.takeFixed(s, now, n, book)
+		r.takeFixed(d, s, now, int64(n), book)
 	case SlidingWindow:
-		return r.takeSliding(s, now, n, book)
+		r.takeSliding(d, s, now, int64(n), book)
 	case SlidingLog:
-		return r.takeLogged(s, now, n, book)
+		r.takeLogged(d, s, now, int64(n), book)
 	case unlimited:
-		return Decision{Allowed: true, Limit: r.limit, Remaining: math.MaxInt}
+		d.Allowed, d.Remaining = true, math.MaxInt
+	default:
+		if d.Allowed = n == 0; n > 0 {
+			d.RetryAfter = Never
+		}
 	}
-	if n == 0 {
-		return Decision{Allowed: true, Limit: r.limit}
-	}
-	return Decision{Limit: r.limit, RetryAfter: Never}
 }
 
 // Learn stores a new limit and a stepped clock as a refused take does, and nothing else. A group of takes that is

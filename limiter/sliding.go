@@ -129,19 +129,19 @@ func (r *Rule) slidingReset(c []int32, e int64) int64 {
 	return (r.cells+1-int64(a))*r.cell - floorMod(e, r.cell)
 }
 
-func (r *Rule) takeSliding(s *State, now Reading, n int64, book bool) Decision {
+func (r *Rule) takeSliding(d *Decision, s *State, now Reading, n int64, book bool) {
 	// Two bodies of one function: the usual single cell does not pay for a hundred.
 	if r.cells == 1 {
 		var buf [2]int32
-		return r.slide(s, now, n, book, buf[:])
+		r.slide(d, s, now, n, book, buf[:])
+		return
 	}
 	var buf [MaxCells + 1]int32
-	return r.slide(s, now, n, book, buf[:r.cells+1])
+	r.slide(d, s, now, n, book, buf[:r.cells+1])
 }
 
-func (r *Rule) slide(s *State, now Reading, n int64, book bool, buf []int32) Decision {
+func (r *Rule) slide(d *Decision, s *State, now Reading, n int64, book bool, buf []int32) {
 	v := r.roll(s, s.instant(now), buf)
-	d := Decision{Limit: r.limit}
 	at := s.At
 	if v.changed || v.fresh {
 		at = v.e
@@ -176,7 +176,6 @@ func (r *Rule) slide(s *State, now Reading, n int64, book bool, buf []int32) Dec
 			d.NextAfter = clip(v.after(r.slidingRetry(v.c, v.off, int64(d.Remaining)+1), at))
 		}
 	}
-	return d
 }
 
 func (r *Rule) learnSliding(s *State, i instant) {
