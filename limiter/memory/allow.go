@@ -78,7 +78,7 @@ func (l *Limiter) quick(d *limiter.Decision, k *limiter.Key, limit *limiter.Limi
 	}
 	s := limiter.State{At: c.at, Frac: c.frac, Units: int64(c.units), Rule: r.Rule}
 	now := l.clock.reading(at)
-	*d = r.Take(&s, now, n, maxDelay)
+	r.Decide(d, &s, now, n, maxDelay, true)
 	c.at, c.frac, c.units = s.At, s.Frac, uint32(s.Units)
 	c.unlock(w)
 	if l.due(now.Now) {

@@ -33,42 +33,56 @@ type part struct {
 	never    bool
 }
 
-// group is a call under way.
+// slot is what a call needs for each take: room for a part, and two lists of numbers.
+type slot struct {
+	part
+	of    int32 // this take's part
+	order int32 // the part whose cell is locked at this position
+}
+
+// group is a call under way. Its slots are an array, and it does not hold the takes, so that both stay on the stack.
 type group struct {
-	l     *Limiter
-	at    time.Time
-	takes []limiter.Take
-	parts []part
-	of    []int32 // by take: its part
-	order []int32 // parts in the order their cells are locked
-	now   limiter.Reading
+	l      *Limiter
+	at     time.Time
+	now    limiter.Reading
+	takes  int
+	n      int // parts
+	cells  int // distinct cells
+	inline [few]slot
+	more   []slot // for many takes
+}
+
+func (g *group) slots() []slot {
+	if g.more != nil {
+		return g.more
+	}
+	return g.inline[:g.takes]
 }
 
 // decide is AllowAll for any number of takes, and Allow when the usual path will not do.
 func (l *Limiter) decide(at time.Time, takes []limiter.Take) (bool, error) {
-	var parts [few]part
-	var of, order [few]int32
-	g := group{l: l, at: at, takes: takes, parts: parts[:0], of: of[:0], order: order[:0]}
+	g := group{l: l, at: at, takes: len(takes)}
 	if len(takes) > few {
-		g.parts, g.of, g.order = make([]part, 0, len(takes)), make([]int32, 0, len(takes)), make([]int32, 0, len(takes))
+		g.more = make([]slot, len(takes))
 	}
-	if err := g.gather(); err != nil {
+	if err := g.gather(takes); err != nil {
 		return false, err
 	}
 	for {
-		if !g.resolve() {
+		if !g.resolve(takes) {
 			return false, errClosed
 		}
-		if g.lock() {
+		if g.lock(takes) {
 			break
 		}
 	}
 	g.now = l.clock.reading(at)
-	pass := g.settle()
+	pass := g.settle(takes)
 	g.unlock()
 	var shared int64
-	for i := range g.parts {
-		if p := &g.parts[i]; p.n > 0 && p.ref.seg != nil && p.ref.seg.shared {
+	parts := g.slots()[:g.n]
+	for i := range parts {
+		if p := &parts[i]; p.n > 0 && p.ref.seg != nil && p.ref.seg.shared {
 			shared++
 		}
 	}
@@ -82,45 +96,53 @@ func (l *Limiter) decide(at time.Time, takes []limiter.Take) (bool, error) {
 }
 
 // gather checks the takes and sums up those that count together.
-func (g *group) gather() error {
-	leaky := 0
-	for k := range g.takes {
-		t := &g.takes[k]
-		if t.N < 0 {
-			return fmt.Errorf("memory: take %d: %w: n = %d", k, limiter.ErrInvalid, t.N)
-		}
+func (g *group) gather(takes []limiter.Take) error {
+	slots := g.slots()
+	leaky := false
+	for k := range takes {
+		t := &takes[k]
 		r, err := g.l.rules.get(&t.Limit)
 		if err != nil {
-			return fmt.Errorf("memory: take %d: %w", k, err)
+			return invalidTake(k, err)
 		}
-		if t.Limit.Algorithm == limiter.LeakyBucket && !t.Shadow && t.N > 0 {
-			if leaky++; leaky > 1 {
-				return fmt.Errorf("memory: take %d: %w: a second leaky_bucket take", k, limiter.ErrInvalid)
-			}
+		if t.N < 0 {
+			return invalidTake(k, fmt.Errorf("%w: n = %d", limiter.ErrInvalid, t.N))
 		}
 		j := 0
-		for ; j < len(g.parts); j++ {
-			if p := &g.parts[j]; p.shadow == t.Shadow && g.takes[p.take].Key == t.Key && p.rule.limit.Algorithm == t.Limit.Algorithm {
-				if p.rule.limit != t.Limit {
-					return fmt.Errorf("memory: take %d: %w: another limit for a key of the same call", k, limiter.ErrInvalid)
-				}
+		for ; j < g.n; j++ {
+			p := &slots[j]
+			if p.rule.limit.Algorithm != t.Limit.Algorithm || takes[p.take].Key != t.Key {
+				continue
+			}
+			if p.rule != r && p.rule.limit != t.Limit {
+				return invalidTake(k, fmt.Errorf("%w: another limit for a key of the same call", limiter.ErrInvalid))
+			}
+			if p.shadow == t.Shadow {
 				break
 			}
 		}
-		if j == len(g.parts) {
-			p := part{rule: r, take: int32(k), shadow: t.Shadow}
+		p := &slots[j]
+		if j == g.n {
+			g.n++
+			p.rule, p.take, p.shadow, p.maxDelay = r, int32(k), t.Shadow, max(0, t.MaxDelay)
 			if !r.stateless {
 				p.hash = g.l.hasher.own(t.Key, t.Limit.Algorithm)
 			}
-			g.parts = append(g.parts, p)
 		}
-		p := &g.parts[j]
+		if r.limit.Algorithm == limiter.LeakyBucket && !t.Shadow && t.N > 0 && p.n == 0 {
+			if leaky {
+				return invalidTake(k, fmt.Errorf("%w: a second leaky_bucket take", limiter.ErrInvalid))
+			}
+			leaky = true
+		}
 		p.n = addN(p.n, t.N)
-		p.maxDelay = max(p.maxDelay, t.MaxDelay)
-		g.of = append(g.of, int32(j))
+		p.maxDelay = min(p.maxDelay, max(0, t.MaxDelay))
+		slots[k].of = int32(j)
 	}
 	return nil
 }
+
+func invalidTake(k int, err error) error { return fmt.Errorf("memory: take %d: %w", k, err) }
 
 func addN(a, b int) int {
 	if a > math.MaxInt-b {
@@ -130,7 +152,7 @@ func addN(a, b int) int {
 }
 
 // resolve finds the cell of every part, adding those that a take is going to need. false: closed.
-func (g *group) resolve() bool {
+func (g *group) resolve(takes []limiter.Take) bool {
 	l := g.l
 	at := int64(maxInstant)
 	if !g.at.IsZero() {
@@ -139,8 +161,10 @@ func (g *group) resolve() bool {
 	if l.dir.Load() == nil {
 		return false
 	}
-	for i := range g.parts {
-		p := &g.parts[i]
+	slots := g.slots()
+	parts := slots[:g.n]
+	for i := range parts {
+		p := &parts[i]
 		p.ref, p.total, p.lead, p.holder = ref{}, p.n, int32(i), int32(i)
 		p.locked, p.joined = false, false
 		if p.hash == 0 {
@@ -153,7 +177,7 @@ func (g *group) resolve() bool {
 		if p.ref.seg != nil {
 			continue
 		}
-		k, a := &g.takes[p.take].Key, p.rule.limit.Algorithm
+		k, a := &takes[p.take].Key, p.rule.limit.Algorithm
 		if p.n == 0 || p.n > p.rule.quota { // nothing will be stored
 			p.ref = l.lookupOverflow(k, a)
 			continue
@@ -165,14 +189,14 @@ func (g *group) resolve() bool {
 			return false
 		}
 	}
-	g.order = g.order[:0]
-	for i := range g.parts {
-		p := &g.parts[i]
+	g.cells = 0
+	for i := range parts {
+		p := &parts[i]
 		if p.ref.seg == nil {
 			continue
 		}
 		for j := range i { // two keys may share an overflow cell; a shadow take may have the key of a real one
-			q := &g.parts[j]
+			q := &parts[j]
 			if q.ref != p.ref {
 				continue
 			}
@@ -184,21 +208,21 @@ func (g *group) resolve() bool {
 				q.total = addN(q.total, p.n)
 			}
 		}
-		if p.holder == int32(i) {
-			g.order = append(g.order, int32(i))
+		if p.holder != int32(i) {
+			continue
 		}
-	}
-	// All calls lock cells in one order: own ones before shared ones, by hash.
-	for i := 1; i < len(g.order); i++ {
-		for j := i; j > 0 && g.before(g.order[j], g.order[j-1]); j-- {
-			g.order[j], g.order[j-1] = g.order[j-1], g.order[j]
+		// All calls lock cells in one order: own ones before shared ones, by hash.
+		j := g.cells
+		for ; j > 0 && g.before(p.ref, slots[slots[j-1].order].ref); j-- {
+			slots[j].order = slots[j-1].order
 		}
+		slots[j].order = int32(i)
+		g.cells++
 	}
 	return true
 }
 
-func (g *group) before(i, j int32) bool {
-	p, q := &g.parts[i].ref, &g.parts[j].ref
+func (g *group) before(p, q ref) bool {
 	if p.seg.shared != q.seg.shared {
 		return q.seg.shared
 	}
@@ -206,21 +230,22 @@ func (g *group) before(i, j int32) bool {
 }
 
 // lock takes the bits of all cells. false: one has changed hands, and none is held.
-func (g *group) lock() bool {
-	for _, i := range g.order {
-		p := &g.parts[i]
+func (g *group) lock(takes []limiter.Take) bool {
+	slots := g.slots()
+	for k := range g.cells {
+		p := &slots[slots[k].order]
 		if p.word, p.locked = p.ref.lock(); !p.locked {
 			g.unlock()
 			return false
 		}
 		p.was = p.word
 	}
-	for i := range g.parts {
-		p := &g.parts[i]
+	for i := range slots[:g.n] {
+		p := &slots[i]
 		if p.ref.seg == nil {
 			continue
 		}
-		if p.ref.seg.shared && !g.stillShared(p) {
+		if p.ref.seg.shared && !g.stillShared(p, &takes[p.take].Key) {
 			g.unlock()
 			return false
 		}
@@ -229,7 +254,7 @@ func (g *group) lock() bool {
 		}
 		if p.acquired = p.rule.acquire(); !p.acquired {
 			g.unlock()
-			p.rule, _ = g.l.rules.get(&g.takes[p.take].Limit) // it was valid before
+			p.rule, _ = g.l.rules.get(&takes[p.take].Limit) // it was valid before
 			return false
 		}
 	}
@@ -238,24 +263,25 @@ func (g *group) lock() bool {
 
 // stillShared reports whether a part's locked overflow cell is the one that counts for its key. If the key gets a cell of
 // its own later than this, that starts with what is booked here: whoever adds it has to lock this one.
-func (g *group) stillShared(p *part) bool {
+func (g *group) stillShared(p *slot, k *limiter.Key) bool {
 	if r, _ := g.l.lookup(p.hash); r.seg != nil {
 		return false
 	}
-	return g.l.lookupOverflow(&g.takes[p.take].Key, p.rule.limit.Algorithm) == p.ref
+	return g.l.lookupOverflow(k, p.rule.limit.Algorithm) == p.ref
 }
 
 // unlock gives back what lock has taken.
 func (g *group) unlock() {
-	for i := range g.parts {
-		p := &g.parts[i]
+	slots := g.slots()
+	for i := range slots[:g.n] {
+		p := &slots[i]
 		if p.acquired {
 			p.rule.release()
 			p.acquired = false
 		}
 	}
-	for _, i := range g.order {
-		p := &g.parts[i]
+	for k := range g.cells {
+		p := &slots[slots[k].order]
 		if !p.locked {
 			continue
 		}
@@ -268,16 +294,17 @@ func (g *group) unlock() {
 }
 
 // settle decides all parts on the state before, books all or none, and fills in the decisions.
-func (g *group) settle() (pass bool) {
+func (g *group) settle(takes []limiter.Take) (pass bool) {
+	slots := g.slots()
 	pass = true
 	never := false
-	for i := range g.parts {
-		p := &g.parts[i]
+	for i := range slots[:g.n] {
+		p := &slots[i]
 		if p.lead != int32(i) {
 			continue
 		}
-		d := &g.takes[p.take].Decision
-		*d = g.peek(p, p.total)
+		d := &takes[p.take].Decision
+		g.peek(d, p, p.total)
 		p.passes, p.never = d.Allowed, !d.Allowed && d.RetryAfter == limiter.Never
 		if !p.passes && !p.shadow {
 			pass = false
@@ -285,64 +312,64 @@ func (g *group) settle() (pass bool) {
 		}
 	}
 	for _, shadow := range [...]bool{false, true} { // real ones first, where they share a cell
-		for i := range g.parts {
-			p := &g.parts[i]
+		for i := range slots[:g.n] {
+			p := &slots[i]
 			if p.shadow != shadow || p.lead != int32(i) {
 				continue
 			}
-			d := &g.takes[p.take].Decision
+			d := &takes[p.take].Decision
 			switch {
 			case pass:
-				*d = g.take(p)
+				g.take(d, p)
 			case p.passes:
-				*d = g.peek(p, 0)
+				g.peek(d, p, 0)
 			}
 			if !pass && !never && !p.never {
 				g.learn(p)
 			}
 		}
 	}
-	for k := range g.takes {
-		p := &g.parts[g.of[k]]
-		first := g.parts[p.lead].take
+	for k := range takes {
+		p := &slots[slots[k].of]
+		first := slots[p.lead].take
 		if int(first) == k {
 			continue
 		}
-		t := &g.takes[k]
-		t.Decision = g.takes[first].Decision
+		t := &takes[k]
+		t.Decision = takes[first].Decision
 		t.Decision.Limit = t.Limit
 	}
 	return pass
 }
 
-func (g *group) peek(p *part, n int) limiter.Decision {
+func (g *group) peek(d *limiter.Decision, p *slot, n int) {
 	var s limiter.State
 	if p.ref.seg != nil {
-		g.l.state(&s, p.ref, g.parts[p.holder].word)
+		g.l.state(&s, p.ref, g.slots()[p.holder].word)
 	}
-	return p.rule.Peek(&s, g.now, n, p.maxDelay)
+	p.rule.Decide(d, &s, g.now, n, p.maxDelay, false)
 }
 
-func (g *group) take(p *part) limiter.Decision {
+func (g *group) take(d *limiter.Decision, p *slot) {
 	if p.ref.seg == nil || p.total == 0 {
-		return g.peek(p, p.total)
+		g.peek(d, p, p.total)
+		return
 	}
 	var s limiter.State
-	h := &g.parts[p.holder]
+	h := &g.slots()[p.holder]
 	old := g.l.state(&s, p.ref, h.word)
 	room := g.l.reserve(&s, p.rule)
-	d := p.rule.Take(&s, g.now, p.total, p.maxDelay)
+	p.rule.Decide(d, &s, g.now, p.total, p.maxDelay, true)
 	g.l.settleLog(room, &s)
 	g.store(p, &s, old)
-	return d
 }
 
-func (g *group) learn(p *part) {
+func (g *group) learn(p *slot) {
 	if p.ref.seg == nil || p.total == 0 {
 		return
 	}
 	var s limiter.State
-	h := &g.parts[p.holder]
+	h := &g.slots()[p.holder]
 	old := g.l.state(&s, p.ref, h.word)
 	if old == nil || old == p.rule {
 		return
@@ -354,8 +381,8 @@ func (g *group) learn(p *part) {
 }
 
 // store writes the state of a step back to its cell.
-func (g *group) store(p *part, s *limiter.State, old *rule) {
-	h := &g.parts[p.holder]
+func (g *group) store(p *slot, s *limiter.State, old *rule) {
+	h := &g.slots()[p.holder]
 	h.word = g.l.store(p.ref, h.word, s, old, p.rule, p.acquired)
 	p.acquired = false
 }
