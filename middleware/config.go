@@ -78,7 +78,8 @@ type Policy struct {
 	// Plan picks the limit by request, such as the caller's tariff; false: Limit.
 	Plan func(*keyfunc.Request) (limiter.Limit, bool)
 	// Adjust moves the limit, each adjuster what the one before returned. Responses keep telling the nominal numbers;
-	// a refusal that the nominal limit would not have made is 503.
+	// a refusal that the nominal limit would not have made is 503. To know that, a second counter per key is kept while
+	// the limit is below the nominal one.
 	Adjust []limiter.Adjuster
 	// InFlight bounds the requests being served at once, per key and process, told as NAME.inflight; 0: no bound.
 	InFlight int

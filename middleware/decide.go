@@ -125,6 +125,8 @@ func (v *visit) limitOf(a *active, frozen string) (err error) {
 		// Adjusters move on all the time, so what they return is checked here and not by the limiter: an invalid limit of
 		// one policy must not spoil the call that decides the others.
 		if a.limit = a.adjusted(v.now, a.nominal); a.limit != a.nominal {
+			a.lowered = a.belowNominal()
+			v.lowered = v.lowered || a.lowered
 			return a.limit.Validate()
 		}
 	}

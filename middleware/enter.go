@@ -97,7 +97,7 @@ func (v *visit) pickOne(p *policy) {
 		yes = !no
 	}
 	if yes || err != nil {
-		v.active = append(v.active, active{policy: p, take: -1, bound: -1, err: err})
+		v.active = append(v.active, active{policy: p, take: -1, twin: -1, bound: -1, err: err})
 	}
 }
 
@@ -226,7 +226,7 @@ func (v *visit) settle(status int) {
 	for k := range v.active {
 		a := &v.active[k]
 		if a.Refund != nil && a.decided && v.takes[a.take].Decision.Mark != 0 && v.refunds(a, status) {
-			v.refund(a.policy, &v.takes[a.take])
+			v.refund(a)
 		}
 	}
 }
@@ -244,9 +244,16 @@ func (v *visit) refunds(a *active, status int) (yes bool) {
 	return a.Refund(status)
 }
 
-// refund gives one take back. The request may be over, so its context does not bound this.
-func (v *visit) refund(p *policy, t *limiter.Take) {
-	s := &v.stage.stores[p.store]
+// refund gives the take of a policy back. The request may be over, so its context does not bound this.
+func (v *visit) refund(a *active) {
+	v.refundTake(a.policy, a.take)
+	if a.twin >= 0 {
+		v.refundTake(a.policy, a.twin)
+	}
+}
+
+func (v *visit) refundTake(p *policy, k int) {
+	s, t := &v.stage.stores[p.store], &v.takes[k]
 	if s.refunder == nil || t.Decision.Mark == 0 {
 		return
 	}
@@ -266,7 +273,7 @@ func (v *visit) giveOne(p *policy, r limiter.Refunder, t *limiter.Take) (err err
 func (v *visit) giveBack(n int) {
 	for k := range v.active {
 		if a := &v.active[k]; a.take >= 0 && a.take < n && a.decided {
-			v.refund(a.policy, &v.takes[a.take])
+			v.refund(a)
 		}
 	}
 }

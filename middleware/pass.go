@@ -130,8 +130,9 @@ type visit struct {
 	bounds []limiter.Decision // of bounds in flight, told like decisions
 	items  []response.Item
 
-	waits bool            // holds a place among the waiting
-	ended []func(ok bool) // recorders
+	lowered bool            // some policy's limit is
+	waits   bool            // holds a place among the waiting
+	ended   []func(ok bool) // recorders
 }
 
 // active is one policy that applies to the request.
@@ -147,12 +148,14 @@ type active struct {
 	partition []byte
 
 	take     int   // index of its take, −1 while there is none
+	twin     int   // index of the take of its twin, −1 if there is none
 	bound    int   // index of its bound, −1 if it has none
 	slot     bool  // counted in flight
 	decided  bool  // the take's Decision stands
 	err      error // why it could not be decided
 	violated bool  // the limit refuses
-	adaptive bool  // but the nominal one would not
+	lowered  bool  // adjusters have lowered the limit
+	adaptive bool  // the nominal limit would not refuse
 	full     bool  // too many in flight
 	crowded  bool  // could not be held: too many are waiting
 	reported bool  // err has been counted
@@ -187,6 +190,6 @@ func (v *visit) done() {
 	clear(v.items)
 	clear(v.ended)
 	v.active, v.takes, v.bounds, v.items, v.ended = v.active[:0], v.takes[:0], v.bounds[:0], v.items[:0], v.ended[:0]
-	v.look, v.alone, v.waits = false, false, false
+	v.look, v.alone, v.waits, v.lowered = false, false, false, false
 	visits.Put(v)
 }

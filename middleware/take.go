@@ -75,8 +75,12 @@ func (v *visit) take() outcome {
 // forget drops the takes from from on.
 func (v *visit) forget(from int) {
 	for k := range v.active {
-		if a := &v.active[k]; a.take >= from {
+		a := &v.active[k]
+		if a.take >= from {
 			a.take = -1
+		}
+		if a.twin >= from {
+			a.twin = -1
 		}
 	}
 	v.takes = v.takes[:from]
@@ -139,7 +143,11 @@ func (v *visit) gather(store int, queue, last bool) (shadows int) {
 	if !last {
 		v.gatherOf(store, queue, false, false)
 	}
-	if shadows = len(v.takes); v.stage.shadows && (last || store < v.stage.enforced) {
+	shadows = len(v.takes)
+	if !last && v.lowered {
+		v.gatherTwins(store)
+	}
+	if v.stage.shadows && (last || store < v.stage.enforced) {
 		v.gatherOf(store, false, true, last || v.stage.enforced == 1)
 	}
 	return shadows
@@ -286,19 +294,6 @@ func (v *visit) refused(from int) {
 			a.adaptive = v.passesNominal(a)
 		}
 	}
-}
-
-// passesNominal reports whether the nominal limit would have let the request pass: then the service refuses, not the
-// caller's quota. A look at the nominal limit writes nothing.
-func (v *visit) passesNominal(a *active) bool {
-	switch a.nominal {
-	case a.limit, limiter.DenyAll:
-		return false
-	case limiter.Unlimited:
-		return true
-	}
-	d, err := v.allow(a.Limiter, a.key, a.nominal, 0)
-	return err == nil && fits(&d, a.nominal, a.cost, a.maxDelay(a.nominal))
 }
 
 // malformed reports whether err is not an outage: asking again, or elsewhere, would not help, and input of the sender may
