@@ -46,12 +46,12 @@ func anyLimit(t *rapid.T, a limiter.Algorithm) limiter.Limit {
 	return l
 }
 
-// anyStart draws an instant from 1970 to 2033; with the pauses below, a trace ends before 2262.
+// anyStart draws an instant from 1938 to 2033; with the pauses below, a trace ends before 2262.
 func anyStart(t *rapid.T) int64 {
 	if rapid.Bool().Draw(t, "now") {
 		return time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC).UnixNano()
 	}
-	return rapid.Int64Range(0, 2e18).Draw(t, "start")
+	return rapid.Int64Range(-1e18, 2e18).Draw(t, "start")
 }
 
 const longestPause = int64(1e17)
@@ -75,7 +75,7 @@ func anyPause(t *rapid.T, l limiter.Limit, now int64, last limiter.Decision) int
 	case 8:
 		d = int64(last.ResetAfter) - rapid.Int64Range(0, 1).Draw(t, "early")
 	case 9:
-		d = g - now%g - rapid.Int64Range(0, 1).Draw(t, "early")
+		d = g - (now - floorDiv(now, g)*g) - rapid.Int64Range(0, 1).Draw(t, "early")
 	case 10:
 		d = rapid.Int64Range(0, p/int64(min(l.Rate, 1000))+1).Draw(t, "about a unit")
 	case 11:
@@ -108,6 +108,14 @@ func anyUnits(t *rapid.T, l limiter.Limit, last limiter.Decision) int {
 		return max(1, last.Remaining-1)
 	}
 	return rapid.IntRange(1, min(quota, 3)).Draw(t, "few units")
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
 }
 
 // Short names for exact arithmetic.

@@ -212,7 +212,7 @@ func requireEstimateErrors(t require.TestingT, l limiter.Limit, hits []hit) {
 		for _, to := range hits[i:] {
 			sum += to.n
 			length := to.at - from.at
-			if to.at/g == from.at/g {
+			if floorDiv(to.at, g) == floorDiv(from.at, g) {
 				cell += to.n // what the first cell holds of the interval
 			}
 			at := fmt.Sprintf("%d units in %d ns of %+v", sum, length, l)
