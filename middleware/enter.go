@@ -217,9 +217,7 @@ func (v *visit) release() {
 
 // settle gives units back by the real status.
 func (v *visit) settle(status int) {
-	for _, end := range v.ended {
-		v.recorded(end, status != 0 && status != http.StatusInternalServerError)
-	}
+	v.endRecords(status != 0 && status != http.StatusInternalServerError)
 	if status == 0 {
 		return
 	}
@@ -229,6 +227,15 @@ func (v *visit) settle(status int) {
 			v.refund(a)
 		}
 	}
+}
+
+// endRecords tells the recorders whether what they have seen is a whole response.
+func (v *visit) endRecords(ok bool) {
+	for _, end := range v.ended {
+		v.recorded(end, ok)
+	}
+	clear(v.ended)
+	v.ended = v.ended[:0]
 }
 
 func (v *visit) recorded(end func(bool), ok bool) {

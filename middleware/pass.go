@@ -89,13 +89,14 @@ func (p *Pass) Serve(next http.Handler) {
 
 // LeaveLater frees places in flight now and settles by the status once it is known: for frameworks that write the
 // answer to a returned error later. The function may be called from where the status is, or never: then the request
-// stays charged. Only its first call counts.
+// stays charged. Only its first call counts. Recorders end without a response, as that answer does not pass by them.
 func (p *Pass) LeaveLater() func(status int) {
 	v, gen := p.v, p.gen
 	if p.v = nil; v == nil || !v.claim(gen) {
 		return func(int) {}
 	}
 	v.release()
+	v.endRecords(false)
 	return func(status int) {
 		if v.claim(gen + 1) {
 			v.settle(status)
