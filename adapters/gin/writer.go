@@ -2,6 +2,7 @@ package ginlimit
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -46,14 +47,16 @@ func (w *writer) WriteString(s string) (int, error) {
 	return io.WriteString(w.out, s)
 }
 
-// Flush goes through out: a recorder has to know that the response is streamed.
+// Flush goes through out, so that a recorder knows that the response is streamed. One that cannot flush holds nothing up.
 func (w *writer) Flush() {
 	if !w.records {
 		w.ResponseWriter.Flush()
 		return
 	}
 	w.WriteHeaderNow()
-	_ = http.NewResponseController(w.out).Flush()
+	if errors.Is(http.NewResponseController(w.out).Flush(), http.ErrNotSupported) {
+		w.ResponseWriter.Flush()
+	}
 }
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
