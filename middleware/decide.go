@@ -149,7 +149,7 @@ func (v *visit) enterInFlight() outcome {
 			n, ok = a.state.inflight.enter(a.id, a.InFlight, a.Shadow)
 			a.slot = ok || a.Shadow
 		}
-		if a.full = !ok; a.full && !a.Shadow {
+		if a.full = !ok; a.full && !a.Shadow && !v.look { // a look goes on to see the other policies as well
 			out = limited
 		}
 		a.bound = len(v.bounds)

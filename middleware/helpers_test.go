@@ -249,3 +249,23 @@ func (c *choosy) AllowAll(ctx context.Context, at time.Time, takes []limiter.Tak
 	}
 	return c.fake.AllowAll(ctx, at, takes)
 }
+
+func contextOf(tb testing.TB) (context.Context, context.CancelFunc) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	tb.Cleanup(cancel)
+	return ctx, cancel
+}
+
+// spy tells the keys it is asked for.
+type spy struct {
+	*fake
+	see func(limiter.Key)
+}
+
+func (s spy) AllowAll(ctx context.Context, at time.Time, takes []limiter.Take) (bool, error) {
+	for _, t := range takes {
+		s.see(t.Key)
+	}
+	return s.fake.AllowAll(ctx, at, takes)
+}
