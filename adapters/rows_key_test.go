@@ -2,6 +2,7 @@ package adapters_test
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/spillway-go/spillway"
 	"github.com/spillway-go/spillway/keyfunc"
@@ -100,4 +101,37 @@ var keyRows = []row{
 			ok("GET /users/1", x(1, 0, 60), "/users/1").from("10.0.0.9:1").with(xff("192.168.4.5, 10.0.0.8")),
 		},
 	},
+	{
+		name: "SPF-03 only the one header that is named",
+		config: spillway.Config{
+			ClientIP: keyfunc.Trust{Strategy: keyfunc.SingleHeader, Header: "X-Real-IP", TrustedProxies: []string{"10.0.0.9"}},
+			Policies: perIP(limiter.PerMinute(1)),
+		},
+		steps: []step{
+			ok("GET /users/1", x(1, 0, 60), "/users/1").from("10.0.0.9:1").with(realIP("5.5.5.5", "1.1.1.1")),
+			spent("GET /users/1", x(1, 0, 60), "60", problem("default", 60)).from("10.0.0.9:1").with(realIP("5.5.5.5", "2.2.2.2")),
+			// SPF-07: the peer is trusted, not what it says; a stranger is believed nothing.
+			ok("GET /users/1", x(1, 0, 60), "/users/1").from("8.8.8.8:1").with(realIP("10.0.0.9", "")),
+			spent("GET /users/1", x(1, 0, 60), "60", problem("default", 60)).from("8.8.8.8:1").with(realIP("5.5.5.6", "")),
+		},
+	},
+	{
+		name:   "KEY-14 a long value is one short key",
+		config: spillway.Config{Policies: only(spillway.Match{}, keyfunc.Header("X-Mail"), limiter.PerMinute(1))},
+		steps: []step{
+			ok("GET /users/1", x(1, 0, 60), "/users/1").with(http.Header{"X-Mail": {long}}),
+			spent("GET /users/1", x(1, 0, 60), "60", problem("some", 60)).with(http.Header{"X-Mail": {long}}),
+			ok("GET /users/1", x(1, 0, 60), "/users/1").with(http.Header{"X-Mail": {long + "x"}}),
+		},
+	},
+}
+
+var long = strings.Repeat("a", 1<<20)
+
+func realIP(real, forwarded string) http.Header {
+	h := http.Header{"X-Real-Ip": {real}}
+	if forwarded != "" {
+		h["X-Forwarded-For"] = []string{forwarded}
+	}
+	return h
 }

@@ -3,12 +3,14 @@ package adapters_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -119,6 +121,49 @@ func TestInFlight(t *testing.T) {
 			}
 		})
 	})
+}
+
+// REF-08: a client that leaves while it waits for its turn is not served, and its answer is no success.
+func TestLeavingTheQueue(t *testing.T) {
+	for cause, status := range map[string]int{"left": 499, "late": http.StatusGatewayTimeout} {
+		t.Run(cause, func(t *testing.T) {
+			each(t, func(t *testing.T, m mount) {
+				synctest.Test(t, func(t *testing.T) {
+					guard, err := spillway.New(spillway.Config{Policies: perIP(limiter.PerMinute(1).WithBurst(3).With(limiter.LeakyBucket))})
+					require.NoError(t, err)
+					served := 0
+					h := m.build(&app{guard: guard, routes: map[string]http.HandlerFunc{
+						"GET /users/{id}": func(http.ResponseWriter, *http.Request) { served++ },
+					}})
+					send(h, "/users/1")
+					ctx, cancel := context.WithCancelCause(t.Context())
+					if cause == "late" {
+						// Told too late for the guard to see it coming.
+						ctx = lateContext{ctx}
+					}
+					go func() {
+						time.Sleep(time.Second)
+						cancel(nil)
+					}()
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/users/1", nil).WithContext(ctx))
+					require.Equal(t, status, w.Code)
+					require.Empty(t, w.Body.String())
+					require.Equal(t, 1, served)
+				})
+			})
+		})
+	}
+}
+
+// lateContext calls its end a deadline that it had not announced.
+type lateContext struct{ context.Context }
+
+func (c lateContext) Err() error {
+	if c.Context.Err() != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // tape is a degrade handler that records.

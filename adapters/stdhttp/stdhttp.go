@@ -17,8 +17,8 @@ type options struct {
 }
 
 // WithDenied lets write answer refused requests in an envelope of its own. The header fields of the refusal are set; the
-// status to write is v.Status, and what is not written becomes 200. It is not called where a degrade handler has
-// answered.
+// status to write is v.Status, which also is the answer if write writes nothing. It is not called where a degrade handler
+// has answered.
 func WithDenied(write func(w http.ResponseWriter, r *http.Request, v *middleware.Verdict)) Option {
 	return func(o *options) { o.denied = write }
 }
@@ -83,6 +83,30 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case pass.Proceed():
 		pass.Serve(h.next)
 	case pass.Denied() != nil:
-		h.denied(w, r, pass.Denied())
+		v := pass.Denied()
+		a := answer{ResponseWriter: w}
+		h.denied(&a, r, v)
+		if !a.written {
+			w.WriteHeader(v.Status)
+		}
 	}
 }
+
+// answer knows whether a refusal has been written.
+type answer struct {
+	http.ResponseWriter
+	written bool
+}
+
+func (a *answer) WriteHeader(code int) {
+	a.written = a.written || code >= 200
+	a.ResponseWriter.WriteHeader(code)
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.written = true
+	return a.ResponseWriter.Write(b)
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
