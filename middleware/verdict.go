@@ -134,7 +134,7 @@ func (g *Guard) Take(ctx context.Context, policy, key string, n int) (limiter.De
 	}
 	id, err := keyfunc.Encode("key", key)
 	if err != nil {
-		return limiter.Decision{}, fmt.Errorf("policy %q: %w", policy, err)
+		return limiter.Decision{}, fmt.Errorf("%w: policy %q: %w", limiter.ErrInvalid, policy, err)
 	}
 	now := time.Now()
 	k, d, err := g.takeOf(ctx, p, id, n, now)
