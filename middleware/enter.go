@@ -170,7 +170,7 @@ func (v *visit) stopWaiting() {
 // pass hands the request on.
 func (v *visit) pass() Pass {
 	p := Pass{next: true, w: v.w, r: v.r}
-	settles := false
+	settles, recorded := false, false
 	for k := range v.active {
 		a := &v.active[k]
 		settles = settles || a.slot
@@ -178,9 +178,10 @@ func (v *visit) pass() Pass {
 			settles, p.want = true, true
 		}
 		if a.records != nil {
-			if p.w == v.w && v.entry.Below != nil {
+			if !recorded && v.entry.Below != nil { // writers may be of a type that cannot be compared
 				p.w = v.entry.Below
 			}
+			recorded = true
 			settles = v.record(a, &p) == nil || settles
 		}
 	}

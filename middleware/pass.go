@@ -79,7 +79,7 @@ func (p *Pass) Serve(next http.Handler) {
 	}
 	w, written := p.w, func() int { return http.StatusOK } // nobody asks for more than that next has returned
 	if p.NeedsStatus() {
-		w, written = watchStatus(w)
+		w, written = watchStatus(w, p.r)
 	}
 	code := http.StatusInternalServerError // unless next returns
 	defer func() { p.Leave(code) }()

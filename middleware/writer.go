@@ -10,9 +10,11 @@ import (
 )
 
 // watchStatus returns a writer with the same optional interfaces as w, and a function that returns the status of the
-// response so far: 200 for one that was never written, 0 for a hijacked connection, whose outcome nobody knows.
-func watchStatus(w http.ResponseWriter) (http.ResponseWriter, func() int) {
+// response so far: 200 for one that was never written, 0 for a hijacked connection, whose outcome nobody knows. Whoever
+// unwraps w may hijack it behind our back, so silence upon an upgrade is 0 as well.
+func watchStatus(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func() int) {
 	x := new(status)
+	x.upgrade = len(r.Header["Upgrade"]) > 0
 	return x.wrap(w), x.get
 }
 
@@ -79,6 +81,7 @@ type status struct {
 	code     int
 	hijacked bool
 	before   func(code int) // called before the final status is written; nil: nobody
+	upgrade  bool           // the request asks for another protocol
 }
 
 // set takes the first final status; 1xx other than 101 announce another.
@@ -94,7 +97,7 @@ func (x *status) written() bool { return x.code != 0 || x.hijacked }
 
 func (x *status) get() int {
 	switch {
-	case x.hijacked || x.code == http.StatusSwitchingProtocols:
+	case x.hijacked, x.code == http.StatusSwitchingProtocols, x.code == 0 && x.upgrade:
 		return 0
 	case x.code == 0:
 		return http.StatusOK
