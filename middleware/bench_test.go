@@ -18,6 +18,8 @@ type quiet struct {
 	code int
 }
 
+func newQuiet() *quiet { return &quiet{h: make(http.Header, 16)} }
+
 func (w *quiet) Header() http.Header         { return w.h }
 func (w *quiet) Write(b []byte) (int, error) { return len(b), nil }
 func (w *quiet) WriteHeader(code int)        { w.code = code }
@@ -54,7 +56,7 @@ func benchGuard(tb testing.TB, set response.Set, n int, denied bool) *middleware
 func BenchmarkServe(b *testing.B) {
 	run := func(name string, h http.Handler) {
 		b.Run(name, func(b *testing.B) {
-			w, r := &quiet{h: make(http.Header, 16)}, request("GET", "/search")
+			w, r := newQuiet(), request("GET", "/search")
 			h.ServeHTTP(w, r)
 			b.ReportAllocs()
 			for b.Loop() {

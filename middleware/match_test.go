@@ -367,7 +367,7 @@ func BenchmarkMatch(b *testing.B) {
 			store, err := memory.New(memory.Config{})
 			require.NoError(b, err)
 			g := newGuard(b, config{Limiter: store, Policies: byIP(policies...)})
-			w, r := &quiet{h: make(http.Header, 16)}, request("GET", "/r1/7")
+			w, r := newQuiet(), request("GET", "/r1/7")
 			b.ReportAllocs()
 			for b.Loop() {
 				w.reset()
