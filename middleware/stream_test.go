@@ -112,6 +112,8 @@ func TestResponseController(t *testing.T) {
 		})
 		res, err := client.Get(s.URL)
 		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, res.Body) // until the handler has returned
+		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
 		require.Equal(t, 200, res.StatusCode)
 	})
