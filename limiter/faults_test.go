@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	ms    = time.Millisecond
-	sec   = time.Second
-	never = limiter.Never
-	whatever  = -1 // a number the case does not fix
+	ms       = time.Millisecond
+	sec      = time.Second
+	never    = limiter.Never
+	whatever = -1 // a number the case does not fix
 )
 
 // midnight is an edge of every window used here.

@@ -181,3 +181,27 @@ func TestForgettingAfterAStepNeverShows(t *testing.T) {
 		}))
 	}
 }
+
+// Waits come true to the nanosecond also where the limit changes while the clock is stepped.
+func TestWaitsComeTrueOverStepsAndChanges(t *testing.T) {
+	for _, a := range limiter.Algorithms() {
+		t.Run(a.String(), rapid.MakeCheck(func(t *rapid.T) {
+			limits := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) limiter.Limit { return anyLimit(t, a) }), 1, 3).Draw(t, "limits")
+			now, caller := anyStart(t)+2*int64(limiter.MaxPeriod), rapid.Bool().Draw(t, "callers")
+			var s limiter.State
+			var last limiter.Decision
+			for k := range rapid.IntRange(1, 25).Draw(t, "steps") {
+				l := rapid.SampledFrom(limits).Draw(t, "limit")
+				now += anyPause(t, l, now, last)
+				if rapid.IntRange(0, 5).Draw(t, "step") == 0 {
+					now -= rapid.OneOf(rapid.Int64Range(0, 3e9), rapid.Int64Range(0, int64(limits[0].Period)*4)).Draw(t, "back")
+				}
+				r, n := newRule(t, l), anyUnits(t, l, last)
+				reading := limiter.Reading{Now: now, Caller: caller}
+				last = r.Take(&s, reading, n, unbounded)
+				t.Logf("step %d: %+v at %d take %d: %+v", k, l, now, n, last)
+				requireComesTrue(t, r, &s, reading, n, last)
+			}
+		}))
+	}
+}
