@@ -69,6 +69,12 @@ var mounts = []mount{
 		between := http.HandlerFunc(mux.ServeHTTP)
 		return a.stdBefore(a.std(stdhttp.WithMux(mux))(between))
 	}},
+	{name: "std/raw", build: func(a *app) http.Handler {
+		h := a.std()(a.mux())
+		return a.stdBefore(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(raw{ResponseWriter: w}, r)
+		}))
+	}},
 	{name: "std/nested", build: func(a *app) http.Handler {
 		outer := http.NewServeMux()
 		outer.Handle("/", a.stdBefore(a.std()(a.mux())))
@@ -99,12 +105,36 @@ var mounts = []mount{
 		a.ginRoutes(r)
 		return r
 	}},
+	{name: "gin/raw", build: func(a *app) http.Handler {
+		r := ginEngine(a)
+		r.Use(a.ginBefore, func(c *gin.Context) { c.Writer = ginRaw{ResponseWriter: c.Writer} }, a.gin())
+		a.ginRoutes(r)
+		return r
+	}},
+	{name: "echo/raw", build: func(a *app) http.Handler {
+		e := echo.New()
+		e.Use(a.echoBefore, func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error {
+				c.Response().Writer = raw{ResponseWriter: c.Response().Writer}
+				return next(c)
+			}
+		}, a.echo())
+		a.echoRoutes(e.Add)
+		return e
+	}},
 	{name: "echo/use", build: func(a *app) http.Handler {
 		e := echo.New()
 		e.Use(a.echoBefore, a.echo())
 		a.echoRoutes(e.Add)
 		return e
 	}},
+	{name: "echo/notfound", build: func(a *app) http.Handler {
+		e := echo.New()
+		e.Use(a.echoBefore, a.echo())
+		e.RouteNotFound("/*", func(c echo.Context) error { return c.String(http.StatusNotFound, "nothing here") })
+		a.echoRoutes(e.Add)
+		return e
+	}, no405: true},
 	{name: "echo/pre", build: func(a *app) http.Handler {
 		e := echo.New()
 		e.Pre(a.echoBefore, a.echo())
@@ -123,6 +153,21 @@ var mounts = []mount{
 		return e
 	}, blind404: true, blind405: true},
 }
+
+// raw is a writer of a type that cannot be compared, as a middleware before the guard may put it there.
+type raw struct {
+	http.ResponseWriter
+	log []string
+}
+
+func (w raw) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+type ginRaw struct {
+	gin.ResponseWriter
+	log []string
+}
+
+func (w ginRaw) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func each(t *testing.T, f func(t *testing.T, m mount)) {
 	t.Helper()

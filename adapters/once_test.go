@@ -174,9 +174,11 @@ func TestNothingIsWrappedWithoutNeed(t *testing.T) {
 		return spillway.Must(spillway.New(spillway.Config{Policies: perIP(limiter.PerHour(3))}))
 	}
 	r, w := httptest.NewRequest(http.MethodGet, "/x", nil), httptest.NewRecorder()
+	came := 0
 	same := func(gotW http.ResponseWriter, gotR *http.Request) {
-		require.Same(t, w, gotW)
-		require.Same(t, r, gotR)
+		if gotW == w && gotR == r {
+			came++
+		}
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/x", same)
@@ -187,6 +189,7 @@ func TestNothingIsWrappedWithoutNeed(t *testing.T) {
 	mux.Handle("/x", limit(http.HandlerFunc(same)))
 	mux.Handle("/y", limit(http.HandlerFunc(same)))
 	mux.ServeHTTP(w, r)
+	require.Equal(t, 2, came)
 
 	engine := gin.New()
 	var before gin.ResponseWriter

@@ -45,6 +45,7 @@ func (s step) unrouted(status, bare int) step {
 	s.answer = "*"
 	return s
 }
+
 func (s step) wrongMethod(status, bare int) step {
 	s.status, s.bare, s.noMethod = status, bare, true
 	s.served = false

@@ -96,13 +96,19 @@ func TestEventsArriveAtOnce(t *testing.T) {
 // STR-03: an upgraded connection speaks another protocol.
 func TestUpgrade(t *testing.T) {
 	served(t, func(w http.ResponseWriter, _ *http.Request) {
-		conn, rw, err := w.(http.Hijacker).Hijack()
+		hijack := http.NewResponseController(w).Hijack
+		hijacker, asserted := w.(http.Hijacker) // as older libraries do
+		if asserted {
+			hijack = hijacker.Hijack
+		}
+		conn, rw, err := hijack()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n")
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: shout\r\n")
+		_, _ = fmt.Fprintf(rw, "Asserted: %v\r\n\r\n", asserted)
 		_ = rw.Flush()
 		line, _ := rw.ReadString('\n')
 		_, _ = rw.WriteString(strings.ToUpper(line))
@@ -116,6 +122,9 @@ func TestUpgrade(t *testing.T) {
 		res, err := http.ReadResponse(in, nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusSwitchingProtocols, res.StatusCode)
+		if !strings.Contains(t.Name(), "std/raw") { // which hides it from a guard or none alike
+			require.Equal(t, "true", res.Header.Get("Asserted"))
+		}
 		_, _ = io.WriteString(conn, "hello\n")
 		line, err := in.ReadString('\n')
 		require.NoError(t, err)
@@ -127,20 +136,20 @@ func TestUpgrade(t *testing.T) {
 func TestBodies(t *testing.T) {
 	served(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if len(body) != 1<<20 || err != nil {
+		if len(body) != 1<<17 || err != nil {
 			t.Error(len(body), err)
 		}
-		_, _ = w.Write(body[:1<<19])
-		_, _ = w.Write(body[1<<19:])
+		_, _ = w.Write(body[:1<<16])
+		_, _ = w.Write(body[1<<16:])
 	}, false, func(t *testing.T, s *httptest.Server) {
-		req, err := http.NewRequest(http.MethodGet, s.URL+"/users/1", strings.NewReader(strings.Repeat("x", 1<<20)))
+		req, err := http.NewRequest(http.MethodGet, s.URL+"/users/1", strings.NewReader(strings.Repeat("x", 1<<17)))
 		require.NoError(t, err)
 		res, err := s.Client().Do(req)
 		require.NoError(t, err)
 		defer func() { _ = res.Body.Close() }()
 		body, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
-		require.Len(t, body, 1<<20)
+		require.Len(t, body, 1<<17)
 		require.Equal(t, []string{"chunked"}, res.TransferEncoding)
 	})
 }

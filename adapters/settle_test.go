@@ -43,24 +43,27 @@ var endings = []struct {
 	name    string
 	handler http.HandlerFunc
 	settled []int // the statuses that Refund is asked about; none: unknown
+
+	upgrades bool // the request asks for that
 }{
-	{"written", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, []int{200}},
-	{"nothing written", func(http.ResponseWriter, *http.Request) {}, []int{200}},
-	{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, []int{204}},
-	{"not found", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, []int{404}},
-	{"own failure", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "x", 500) }, []int{500}},
-	{"flushed", func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, []int{200}},
-	{"copied", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, bytes.NewReader([]byte("x"))) }, []int{200}},
-	{"panic", func(http.ResponseWriter, *http.Request) { panic("broken") }, []int{500}},
-	{"panic after a status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); panic("broken") }, []int{500}},
-	{"aborted", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []int{500}},
+	{"written", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, []int{200}, false},
+	{"nothing written", func(http.ResponseWriter, *http.Request) {}, []int{200}, false},
+	{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, []int{204}, false},
+	{"not found", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, []int{404}, false},
+	{"own failure", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "x", 500) }, []int{500}, false},
+	{"flushed", func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, []int{200}, false},
+	{"copied", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, bytes.NewReader([]byte("x"))) }, []int{200}, false},
+	{"panic", func(http.ResponseWriter, *http.Request) { panic("broken") }, []int{500}, false},
+	{"panic after a status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); panic("broken") }, []int{500}, false},
+	{"aborted", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []int{500}, false},
 	{"STR-03 taken over", func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err == nil {
 			_ = conn.Close()
 		}
-	}, nil},
-	{"switched", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, nil},
+	}, nil, true},
+	{"switched", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, nil, true},
+	{"not upgraded", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) }, []int{400}, true},
 }
 
 func TestSettledByTheRealStatus(t *testing.T) {
@@ -78,7 +81,12 @@ func TestSettledByTheRealStatus(t *testing.T) {
 				require.NoError(t, err)
 				h := m.build(&app{guard: guard, routes: map[string]http.HandlerFunc{"GET /users/{id}": tc.handler}})
 				w := &wire{ResponseRecorder: httptest.NewRecorder()}
-				serve(h, w, httptest.NewRequest(http.MethodGet, "/users/1", nil))
+				r := httptest.NewRequest(http.MethodGet, "/users/1", nil)
+				if tc.upgrades {
+					r.Header.Set("Connection", "Upgrade")
+					r.Header.Set("Upgrade", "websocket")
+				}
+				serve(h, w, r)
 				require.Equal(t, tc.settled, settled)
 				require.Equal(t, "2", w.Header().Get("X-RateLimit-Remaining"))
 				next := httptest.NewRecorder()

@@ -91,10 +91,12 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 	res := c.Response()
 	below := res.Writer
 	hijacked := func() bool { return false }
-	if w := pass.Writer(); w != http.ResponseWriter(res) {
+	w := pass.Writer()
+	records := w != http.ResponseWriter(res)
+	if records {
 		res.Writer = w
 	}
-	if pass.NeedsStatus() || res.Writer != below {
+	if pass.NeedsStatus() || records {
 		res.Writer, hijacked = middleware.WatchHijack(res.Writer)
 	}
 	defer func() { res.Writer = below }()
@@ -115,6 +117,8 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 		left = true
 		settle := pass.LeaveLater()
 		res.Before(func() { settle(res.Status) })
+	case len(c.Request().Header["Upgrade"]) > 0:
+		status = 0 // perhaps hijacked below the writer that is watched
 	default:
 		status = http.StatusOK // as the server will answer
 	}

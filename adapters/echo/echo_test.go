@@ -325,8 +325,9 @@ func TestEchosOwnMiddleware(t *testing.T) {
 	long := strings.Repeat("x", 4096)
 	var dumped []byte
 	for name, m := range map[string]echo.MiddlewareFunc{
-		"gzip":            echomiddleware.Gzip(),
-		"body dump":       echomiddleware.BodyDump(func(_ echo.Context, _, body []byte) { dumped = body }),
+		"gzip":      echomiddleware.Gzip(),
+		"body dump": echomiddleware.BodyDump(func(_ echo.Context, _, body []byte) { dumped = body }),
+		//nolint:staticcheck // deprecated, and in use
 		"timeout":         echomiddleware.TimeoutWithConfig(echomiddleware.TimeoutConfig{Timeout: time.Minute}),
 		"context timeout": echomiddleware.ContextTimeout(time.Minute),
 		"request id":      echomiddleware.RequestID(),

@@ -68,7 +68,7 @@ func Middleware(guard *middleware.Guard, opts ...Option) gin.HandlerFunc {
 // serve runs the rest of the chain and settles.
 func serve(c *gin.Context, pass *middleware.Pass) {
 	w := &writer{ResponseWriter: c.Writer, out: pass.Writer()}
-	w.records = w.out != http.ResponseWriter(c.Writer)
+	w.records = !same(w.out, c.Writer)
 	if pass.NeedsStatus() || w.records {
 		before := c.Writer
 		c.Writer = w
@@ -84,6 +84,16 @@ func serve(c *gin.Context, pass *middleware.Pass) {
 		status = c.Writer.Status()
 		w.announce()
 	}
+}
+
+// same compares writers. Those of a type that cannot be compared are never a recorder's, which is another type.
+func same(a, b http.ResponseWriter) (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = true
+		}
+	}()
+	return a == b
 }
 
 // routed is what Gin knows of a request.

@@ -64,6 +64,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
+	outer := r
 	if h.mount.Several() {
 		if r.Context().Value(h.mount) != nil {
 			h.next.ServeHTTP(w, r) // decided further out
@@ -82,6 +83,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case pass.Proceed():
 		pass.Serve(h.next)
+		if inner := pass.Request(); inner != outer {
+			outer.Pattern = inner.Pattern // what a mux has set, for an access log further out
+		}
 	case pass.Denied() != nil:
 		v := pass.Denied()
 		a := answer{ResponseWriter: w}

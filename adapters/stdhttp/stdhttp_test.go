@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/spillway-go/spillway"
 	"github.com/spillway-go/spillway/adapters/stdhttp"
+	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/middleware"
@@ -255,6 +257,34 @@ func (f *file) ReadFrom(r io.Reader) (n int64, err error) {
 	return n, err
 }
 
+// An access log outside of the guard reads the pattern that the mux has found, also where the request had to be copied.
+func TestThePatternIsSeenOutside(t *testing.T) {
+	flag := policy(limiter.DenyAll)
+	flag.Degrade = degrade.Func(func(http.ResponseWriter, *http.Request, *degrade.Denial) degrade.Outcome { return degrade.Proceed })
+	for name, tc := range map[string]struct {
+		guard *middleware.Guard
+		twice bool
+	}{
+		"plain":    {guardOf(policy(limiter.PerHour(9))), false},
+		"marked":   {guardOf(policy(limiter.PerHour(9))), true},
+		"degraded": {guardOf(flag), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mux, limit := http.NewServeMux(), stdhttp.Middleware(tc.guard)
+			var h http.Handler = text("user")
+			if tc.twice {
+				h = limit(h)
+			}
+			mux.Handle("GET /users/{id}", h)
+			r := httptest.NewRequest(http.MethodGet, "/users/1", nil)
+			w := httptest.NewRecorder()
+			limit(mux).ServeHTTP(w, r)
+			require.Equal(t, 200, w.Code)
+			require.Equal(t, "GET /users/{id}", r.Pattern)
+		})
+	}
+}
+
 // Files go out by the kernel, also where the status is watched.
 func TestReaderFromIsKept(t *testing.T) {
 	var settled []int
@@ -298,6 +328,7 @@ func TestWithDeniedThatWritesNothing(t *testing.T) {
 		"a status": func(w http.ResponseWriter, _ *http.Request, v *middleware.Verdict) { w.WriteHeader(v.Status) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 			s := httptest.NewServer(stdhttp.Middleware(guardOf(policy(limiter.DenyAll)), stdhttp.WithDenied(write))(text("x")))
 			defer s.Close()
 			res, err := s.Client().Get(s.URL)
