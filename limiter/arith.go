@@ -66,3 +66,41 @@ func floorMod(a, m int64) int64 {
 	}
 	return r
 }
+
+// divisor divides by a number known beforehand with a multiplication, which takes a fraction of a division's time.
+type divisor struct {
+	d       uint64
+	inverse uint64 // ⌊(2⁶⁴ − 1) / d⌋: the quotient it gives is exact or one too small
+}
+
+func newDivisor(d int64) divisor { return divisor{uint64(d), math.MaxUint64 / uint64(d)} }
+
+func (v divisor) div(x uint64) (q, rem uint64) {
+	q, _ = bits.Mul64(x, v.inverse)
+	if rem = x - q*v.d; rem >= v.d {
+		q++
+		rem -= v.d
+	}
+	return q, rem
+}
+
+// mulDiv is [mulDiv] by v.
+func (v divisor) mulDiv(a, b int64) (q, rem int64) {
+	if hi, lo := bits.Mul64(uint64(a), uint64(b)); hi == 0 {
+		q, rem := v.div(lo)
+		return int64(q), int64(rem)
+	}
+	return mulDiv(a, b, int64(v.d))
+}
+
+// mulSubDivUp is [mulSubDivUp] by v.
+func (v divisor) mulSubDivUp(a, b, c int64) int64 {
+	if hi, lo := bits.Mul64(uint64(a), uint64(b)); hi == 0 {
+		q, rem := v.div(lo - uint64(c))
+		if rem != 0 {
+			q++
+		}
+		return int64(min(q, math.MaxInt64))
+	}
+	return mulSubDivUp(a, b, c, int64(v.d))
+}

@@ -58,7 +58,7 @@ func (r *Rule) tokens(s *State, i instant) level {
 }
 
 func (r *Rule) takeTokens(d *Decision, s *State, now Reading, n int64, book bool) {
-	if s.Rule == r && s.Shift == 0 && now.Now >= s.At {
+	if s.Rule == r && s.Shift == 0 && (now.Caller || now.Now >= s.At) {
 		r.takeSteady(d, s, now.Now, n, book)
 		return
 	}
@@ -91,13 +91,16 @@ func (r *Rule) takeTokens(d *Decision, s *State, now Reading, n int64, book bool
 	}
 }
 
-// takeSteady is takeTokens in the usual case: the limit is the stored one and the clock has gone on.
+// takeSteady is takeTokens in the usual case: the limit is the stored one and there is no shift.
 func (r *Rule) takeSteady(d *Decision, s *State, now, n int64, book bool) {
-	whole, frac := s.Units, s.Frac
-	if el := now - s.At; el >= r.full {
+	whole, frac, lag := s.Units, s.Frac, int64(0)
+	switch el := now - s.At; {
+	case el < 0:
+		lag, now = -el, s.At
+	case el >= r.full:
 		whole = r.burst
-	} else if el > 0 {
-		q, rem := mulDiv(el, r.rate, r.period)
+	default:
+		q, rem := r.byPeriod.mulDiv(el, r.rate)
 		whole += q
 		if frac += rem; frac >= r.period {
 			frac -= r.period
@@ -106,6 +109,7 @@ func (r *Rule) takeSteady(d *Decision, s *State, now, n int64, book bool) {
 	}
 	if whole >= r.burst {
 		whole, frac = r.burst, 0
+		now, lag = now-lag, 0
 	}
 	switch {
 	case n <= whole:
@@ -118,12 +122,12 @@ func (r *Rule) takeSteady(d *Decision, s *State, now, n int64, book bool) {
 	case n > r.burst:
 		d.RetryAfter = Never
 	default:
-		d.RetryAfter = clip(mulSubDivUp(n-whole, r.period, frac, r.rate))
+		d.RetryAfter = clip(addSat(lag, r.byRate.mulSubDivUp(n-whole, r.period, frac)))
 	}
 	d.Remaining = int(whole)
 	if whole < r.burst {
-		d.ResetAfter = clip(mulSubDivUp(r.burst-whole, r.period, frac, r.rate))
-		d.NextAfter = clip(mulSubDivUp(1, r.period, frac, r.rate))
+		d.ResetAfter = clip(addSat(lag, r.byRate.mulSubDivUp(r.burst-whole, r.period, frac)))
+		d.NextAfter = clip(addSat(lag, r.byRate.mulSubDivUp(1, r.period, frac)))
 	}
 }
 

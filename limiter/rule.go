@@ -19,6 +19,8 @@ type Rule struct {
 	cell   int64 // sliding window: ns per cell
 	full   int64 // buckets: ns from empty to full, rounded up; math.MaxInt64 if that does not fit
 
+	byRate, byPeriod divisor // buckets
+
 	zone   *time.Location // calendar windows
 	window atomic.Pointer[span]
 }
@@ -32,6 +34,7 @@ func NewRule(l Limit) (*Rule, error) {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
 		r.burst = r.quota
+		r.byRate, r.byPeriod = newDivisor(r.rate), newDivisor(r.period)
 		if r.full = mulAddDivUp(r.burst, r.period, 0, r.rate); r.full >= int64(maxDuration) {
 			r.full = math.MaxInt64
 		}
@@ -78,7 +81,9 @@ func (r *Rule) Peek(s *State, now Reading, n int, maxDelay time.Duration) (d Dec
 // Decide is [Rule.Take], or [Rule.Peek] unless book, with the answer in *d: decisions are large, and copying them costs
 // more than making them.
 func (r *Rule) Decide(d *Decision, s *State, now Reading, n int, maxDelay time.Duration, book bool) {
-	*d = Decision{Limit: r.limit}
+	// Field by field: a literal would be made elsewhere first and copied.
+	d.Allowed, d.Via, d.Limit = false, ViaMemory, r.limit
+	d.Remaining, d.RetryAfter, d.ResetAfter, d.NextAfter, d.Delay, d.Mark = 0, 0, 0, 0, 0, 0
 	book = book && n > 0
 	switch r.limit.Algorithm {
 	case TokenBucket:
