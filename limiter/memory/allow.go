@@ -66,18 +66,18 @@ func (l *Limiter) quick(d *limiter.Decision, k *limiter.Key, limit *limiter.Limi
 		return false
 	}
 	c := &seg.cells[i]
+	now := l.clock.reading(at) // before the lock: whoever overtakes this call makes it late by nanoseconds
 	w := c.lock()
 	if w&movedBit != 0 || c.hash.Load() != h {
 		c.unlock(w)
 		return false
 	}
 	r := l.rules.at(w)
-	if r == nil || r.side || r.limit != *limit {
+	if r == nil || r.side || !same(&r.limit, limit) {
 		c.unlock(w)
 		return false
 	}
 	s := limiter.State{At: c.at, Frac: c.frac, Units: int64(c.units), Rule: r.Rule}
-	now := l.clock.reading(at)
 	r.Decide(d, &s, now, n, maxDelay, true)
 	c.at, c.frac, c.units = s.At, s.Frac, uint32(s.Units)
 	c.unlock(w)

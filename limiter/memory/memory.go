@@ -61,6 +61,8 @@ type Limiter struct {
 
 	overMu sync.Mutex // writers of over
 
+	passSegments atomic.Int64 // most segments seen in the pass
+
 	sweepMu sync.Mutex // only ever tried
 	cursor  uint64     // prefix at which the sweep goes on
 	spare   uint64     // prefix at which inserts at the cap go on

@@ -38,6 +38,12 @@ func (r *rule) release() {
 	}
 }
 
+// same is a == b, in the order in which limits differ and without a call.
+func same(a, b *limiter.Limit) bool {
+	return a.Rate == b.Rate && a.Period == b.Period && a.Burst == b.Burst && a.Algorithm == b.Algorithm && a.Cells == b.Cells &&
+		a.Align.Unit == b.Align.Unit && len(a.Align.Zone) == len(b.Align.Zone) && (a.Align.Zone == "" || a.Align.Zone == b.Align.Zone)
+}
+
 // ruleTable gives limits an index and takes it back when no cell names it any more, so limits that come and go need no
 // more memory than those in use.
 type ruleTable struct {
@@ -74,7 +80,7 @@ func (t *ruleTable) len() int {
 func (t *ruleTable) get(l *limiter.Limit) (*rule, error) {
 	x := uint64(l.Rate)*0x9e3779b97f4a7c15 ^ uint64(l.Period)*0xbf58476d1ce4e5b9 ^ uint64(l.Burst)*0x94d049bb133111eb ^ uint64(l.Algorithm)<<58
 	slot := &t.recent[x>>58]
-	if r := slot.Load(); r != nil && r.limit == *l && r.refs.Load() >= 0 {
+	if r := slot.Load(); r != nil && same(&r.limit, l) && r.refs.Load() >= 0 {
 		return r, nil
 	}
 	r, err := t.intern(*l)

@@ -20,12 +20,18 @@ func (l *Limiter) due(at int64) bool { return at >= l.nextSweep.Load() }
 func (l *Limiter) sweep(at int64) {
 	own := l.clock.now()
 	next := l.nextSweep.Load()
-	step := int64(passTime) / max(1, l.segments.Load())
+	// Segments that merge in a pass must not slow it down for those ahead.
+	most := max(1, l.segments.Load(), l.passSegments.Load())
+	step := int64(passTime) / most
 	if own < next || !l.nextSweep.CompareAndSwap(next, own+step) || !l.sweepMu.TryLock() {
 		return
 	}
 	s := l.advance(&l.cursor)
 	passed := l.cursor == 0
+	if passed {
+		most = 0
+	}
+	l.passSegments.Store(most)
 	l.sweepMu.Unlock()
 	now := min(at, own) // a caller's clock may be late: nothing is forgotten too early for it
 	if s != nil && s.mu.TryLock() {
