@@ -205,3 +205,19 @@ func TestWaitsComeTrueOverStepsAndChanges(t *testing.T) {
 		}))
 	}
 }
+
+// A refusal that stores a new limit moves the key's instant, so a wait may end before readings reach it although it would
+// have ended behind the old one.
+func TestAChangeWhileTheClockIsSteppedBack(t *testing.T) {
+	slow, fast := newRule(t, limiter.PerDay(1)), newRule(t, limiter.Per(1, 6*time.Hour))
+	at := func(d time.Duration) limiter.Reading {
+		return limiter.Reading{Now: time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC).Add(d).UnixNano()}
+	}
+	var s limiter.State
+	require.True(t, slow.Take(&s, at(8*time.Hour), 1, 0).Allowed)
+	require.False(t, slow.Take(&s, at(0), 1, 0).Allowed)
+	d := fast.Take(&s, at(8*time.Hour-time.Minute), 1, 0)
+	require.False(t, d.Allowed)
+	require.Less(t, d.RetryAfter, 6*time.Hour)
+	requireComesTrue(t, fast, &s, at(8*time.Hour-time.Minute), 1, d)
+}

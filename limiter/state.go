@@ -96,7 +96,8 @@ func (s *State) Refund(now Reading, n int, taken int64) {
 }
 
 // Gone returns the effective instant from which the key is as if never seen, math.MinInt64 if it is already, and
-// math.MaxInt64 if that is too far away. On the clock of readings it is Shift earlier.
+// math.MaxInt64 if that is too far away. Readings are Shift behind it, but only until they reach At, where the shift ends:
+// a store whose clock may be stepped forgets when a reading reaches Gone.
 func (s *State) Gone() int64 {
 	r := s.Rule
 	if r == nil {
