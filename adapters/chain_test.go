@@ -157,14 +157,14 @@ var mounts = []mount{
 // raw is a writer of a type that cannot be compared, as a middleware before the guard may put it there.
 type raw struct {
 	http.ResponseWriter
-	log []string
+	_ []string
 }
 
 func (w raw) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 type ginRaw struct {
 	gin.ResponseWriter
-	log []string
+	_ []string
 }
 
 func (w ginRaw) Unwrap() http.ResponseWriter { return w.ResponseWriter }
