@@ -13,7 +13,7 @@ import (
 
 // belowNominal reports whether adjusters have lowered the limit in any way.
 func (a *active) belowNominal() bool {
-	l, n := &a.limit, &a.nominal
+	l, n := a.limit, &a.nominal.limit
 	switch {
 	case *l == *n || *n == limiter.DenyAll:
 		return false
@@ -29,12 +29,12 @@ func (a *active) twinKey() limiter.Key { return limiter.Key{Space: a.space + "/n
 func (v *visit) gatherTwins(store int) {
 	for k := range v.active {
 		a := &v.active[k]
-		if !a.lowered || a.policy.store != store || a.take < 0 || a.Shadow || v.look || a.nominal == limiter.Unlimited {
+		if !a.lowered || a.policy.store != store || a.take < 0 || a.Shadow || v.look || a.nominal.limit == limiter.Unlimited {
 			continue
 		}
 		a.twin = len(v.takes)
 		v.takes = append(v.takes, limiter.Take{
-			Key: a.twinKey(), Limit: a.nominal, N: a.cost, MaxDelay: math.MaxInt64, Shadow: true,
+			Key: a.twinKey(), Limit: a.nominal.limit, N: a.cost, MaxDelay: math.MaxInt64, Shadow: true,
 		})
 	}
 }
@@ -44,13 +44,13 @@ func (v *visit) passesNominal(a *active) bool {
 	if !a.lowered || a.Shadow {
 		return false
 	}
-	if a.nominal == limiter.Unlimited {
+	if a.nominal.limit == limiter.Unlimited {
 		return true
 	}
 	n := a.cost
 	if v.look {
 		n = 0
 	}
-	d, err := v.allow(a.Limiter, a.twinKey(), a.nominal, n)
-	return err == nil && d.Allowed && (!v.look || fits(&d, a.nominal, a.cost, 0))
+	d, err := v.allow(a.Limiter, a.twinKey(), a.nominal.limit, n)
+	return err == nil && d.Allowed && (!v.look || fits(&d, &a.nominal.limit, a.cost, 0))
 }

@@ -21,7 +21,7 @@ func TestAllocations(t *testing.T) {
 		most     float64
 	}{
 		{response.Off, 1, false, 1}, {response.X, 1, false, 3}, {response.X, 3, false, 3}, {response.Both, 3, false, 3},
-		{response.Off, 1, true, 3}, {response.X, 1, true, 6}, {response.X, 3, true, 6}, {response.Both, 3, true, 6},
+		{response.Off, 1, true, 2}, {response.X, 1, true, 4}, {response.X, 3, true, 4}, {response.Both, 3, true, 4},
 	} {
 		g := benchGuard(t, c.set, c.policies, c.denied)
 		w, r := newQuiet(), request("GET", "/search")

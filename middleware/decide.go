@@ -67,7 +67,6 @@ func (v *visit) prepare() outcome {
 		}
 		kept++
 	}
-	clear(v.active[kept:])
 	v.active = v.active[:kept]
 	if out != passes {
 		return out
@@ -116,21 +115,28 @@ func (v *visit) limitOf(a *active, frozen string) (err error) {
 			return errCost
 		}
 	}
-	a.nominal = a.policy.nominal(&v.req)
-	a.limit = a.nominal
-	if a.told, err = a.policy.told.of(a.policy, a.nominal); err != nil {
-		return err
-	}
-	if len(a.Adjust) > 0 {
-		// Adjusters move on all the time, so what they return is checked here and not by the limiter: an invalid limit of
-		// one policy must not spoil the call that decides the others.
-		if a.limit = a.adjusted(v.now, a.nominal); a.limit != a.nominal {
-			a.lowered = a.belowNominal()
-			v.lowered = v.lowered || a.lowered
-			return a.limit.Validate()
+	if a.nominal = a.policy.fixed; a.nominal == nil {
+		if a.nominal, err = a.policy.told.of(a.policy, a.policy.nominal(&v.req)); err != nil {
+			return err
 		}
 	}
+	if a.limit = &a.nominal.limit; len(a.Adjust) > 0 {
+		return v.adjust(a)
+	}
 	return nil
+}
+
+// adjust lets adjusters move the limit. They move on all the time, so what they return is checked here and not by the
+// limiter: an invalid limit of one policy must not spoil the call that decides the others.
+func (v *visit) adjust(a *active) error {
+	l := a.adjusted(v.now, a.nominal.limit)
+	if l == a.nominal.limit {
+		return nil
+	}
+	a.limit = &l
+	a.lowered = a.belowNominal()
+	v.lowered = v.lowered || a.lowered
+	return l.Validate()
 }
 
 // enterInFlight takes a place in every bound on requests in flight. It is local and exact, so it comes first.

@@ -11,22 +11,28 @@ import (
 	"github.com/spillway-go/spillway/response"
 )
 
-// degrade asks the chains of the policies that refuse. One without a chain means the plain refusal: what another serves
-// instead must not get around it. before is the Retry-After of the response without ours.
-func (v *visit) degrade(verdict *Verdict, before []string) (Pass, bool) {
+// degradable reports whether all policies that refuse have a chain. One without means the plain refusal: what another
+// serves instead must not get around it.
+func (v *visit) degradable() bool {
+	for k := range v.active {
+		if a := &v.active[k]; a.refuses() && a.Degrade == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// degrade asks the chains of the policies that refuse, in order. before is the Retry-After of the response without ours.
+func (v *visit) degrade(before []string) (Pass, bool) {
+	refusal := v.refusal(limited)
 	var violated []string
 	for k := range v.active {
-		a := &v.active[k]
-		if !a.refuses() {
-			continue
+		if a := &v.active[k]; a.refuses() {
+			violated = append(violated, a.Name)
 		}
-		if a.Degrade == nil {
-			return Pass{}, false
-		}
-		violated = append(violated, a.Name)
 	}
 	cause := degrade.Quota
-	if verdict.Refusal.Kind == response.Overloaded {
+	if refusal.Kind == response.Overloaded {
 		cause = degrade.Capacity
 	}
 	told := v.w.Header().Clone()
@@ -36,8 +42,8 @@ func (v *visit) degrade(verdict *Verdict, before []string) (Pass, bool) {
 			continue
 		}
 		d := &degrade.Denial{
-			Policy: a.Name, Violated: violated, Cause: cause, Status: verdict.Status, Key: a.key,
-			RetryAfter: verdict.Refusal.RetryAfter, Budget: v.budget(a),
+			Policy: a.Name, Violated: violated, Cause: cause, Status: refusal.Status(), Key: a.key,
+			RetryAfter: refusal.RetryAfter, Budget: v.budget(a),
 		}
 		if a.take >= 0 {
 			d.Decision = v.takes[a.take].Decision
@@ -57,7 +63,7 @@ func (v *visit) degrade(verdict *Verdict, before []string) (Pass, bool) {
 			return Pass{}, true
 		case degrade.Proceed:
 			v.guard.degraded(v.r.Context(), a, d.Mode, 0)
-			info := degrade.Info{Policy: a.Name, Mode: d.Mode, Cause: cause, RetryAfter: verdict.Refusal.RetryAfter}
+			info := degrade.Info{Policy: a.Name, Mode: d.Mode, Cause: cause, RetryAfter: refusal.RetryAfter}
 			return Pass{next: true, w: v.w, r: v.r.WithContext(degrade.NewContext(v.r.Context(), info))}, true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/bits"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -97,7 +98,12 @@ func (v *visit) pickOne(p *policy) {
 		yes = !no
 	}
 	if yes || err != nil {
-		v.active = append(v.active, active{policy: p, take: -1, twin: -1, bound: -1, err: err})
+		// In place, for an element is large.
+		n := len(v.active)
+		v.active = slices.Grow(v.active, 1)[:n+1]
+		a := &v.active[n]
+		*a = active{}
+		a.policy, a.take, a.twin, a.bound, a.err = p, -1, -1, -1, err
 	}
 }
 
@@ -117,8 +123,8 @@ func (v *visit) writeHeaders() {
 		if a.Shadow || a.set == response.Off {
 			continue
 		}
-		if a.told != nil && a.err == nil {
-			item := response.Item{Policy: a.told, Set: a.set, Violated: a.violated, Partition: a.partition}
+		if a.nominal != nil && a.err == nil {
+			item := response.Item{Policy: a.nominal.policy, Set: a.set, Violated: a.violated, Partition: a.partition}
 			if a.decided {
 				item.Decision = &v.takes[a.take].Decision
 			}

@@ -20,6 +20,13 @@ import (
 type Guard struct {
 	*core
 	name string
+	seen atomic.Pointer[seen]
+}
+
+// seen is the stage of a guard in the snapshot it met last.
+type seen struct {
+	in    *snapshot
+	stage *stage
 }
 
 // core is what the stages of a guard share.
@@ -119,10 +126,15 @@ func (g *Guard) Policies() []string {
 // stage returns the policies of this stage, nil if it has none.
 func (g *Guard) stage() *stage {
 	s := g.core.snapshot.Load()
-	if !s.warned.Load() && s.warned.CompareAndSwap(false, true) {
+	if x := g.seen.Load(); x != nil && x.in == s {
+		return x.stage
+	}
+	if s.warned.CompareAndSwap(false, true) {
 		g.warnUnmounted(s)
 	}
-	return s.stages[g.name]
+	x := &seen{s, s.stages[g.name]}
+	g.seen.Store(x)
+	return x.stage
 }
 
 // warnUnmounted tells of stages that nobody has asked for when the first request arrives: their policies never run.

@@ -143,9 +143,8 @@ type active struct {
 	span      keyfunc.Key
 	id        string // identity, for bounds in flight
 	cost      int
-	nominal   limiter.Limit
-	limit     limiter.Limit
-	told      *response.Policy
+	nominal   *toldLimit     // what the operator or the plan has set
+	limit     *limiter.Limit // what applies
 	partition []byte
 
 	take     int   // index of its take, −1 while there is none
@@ -180,15 +179,18 @@ func (c *core) visit(st *stage, w http.ResponseWriter, r *http.Request, e Entry)
 	return v
 }
 
-// done gives the visit back. Nothing of the request may be held on to, and nothing may be used afterwards.
+// maxKept is the number of policies of one request for which a visit keeps its memory.
+const maxKept = 64
+
+// done gives the visit back, and with it the request. Slices are emptied and not cleared: what a pooled visit still holds
+// in them is small, is overwritten whole by the next request, and goes with the pool.
 func (v *visit) done() {
 	v.gen.Add(1)
 	v.guard, v.stage, v.w, v.r, v.entry, v.mux = nil, nil, nil, nil, Entry{}, muxRoute{}
 	v.req.Reset(nil, nil, nil)
-	clear(v.active)
-	clear(v.takes)
-	clear(v.bounds)
-	clear(v.items)
+	if cap(v.active) > maxKept {
+		v.active, v.takes, v.bounds, v.items = nil, nil, nil, nil
+	}
 	clear(v.ended)
 	v.active, v.takes, v.bounds, v.items, v.ended = v.active[:0], v.takes[:0], v.bounds[:0], v.items[:0], v.ended[:0]
 	v.look, v.alone, v.waits, v.lowered = false, false, false, false

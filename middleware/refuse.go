@@ -13,23 +13,25 @@ const retryUnavailable = 2 * time.Second
 // refuse answers a request that does not go on: by the degrade chain where every policy that refuses has one, else by
 // the plain refusal.
 func (v *visit) refuse(out outcome) Pass {
-	v.release()
-	verdict := v.verdict(out)
-	v.observeRefused(out)
 	defer v.done()
+	v.release()
+	v.observeRefused(out)
 	if out == limited {
 		before := v.w.Header()["Retry-After"]
 		v.writeHeaders()
-		if p, ok := v.degrade(&verdict, before); ok {
-			return p
+		if v.degradable() {
+			if p, ok := v.degrade(before); ok {
+				return p
+			}
 		}
 	}
-	if v.entry.Defer {
-		verdict.Refusal = v.guard.renderer.Prepare(v.w.Header(), v.r, verdict.Refusal)
-		return Pass{no: &verdict}
+	if !v.entry.Defer {
+		v.guard.renderer.Refuse(v.w, v.r, v.refusal(out))
+		return Pass{}
 	}
-	v.guard.renderer.Refuse(v.w, v.r, verdict.Refusal)
-	return Pass{}
+	x := v.verdict(out)
+	x.Refusal = v.guard.renderer.Prepare(v.w.Header(), v.r, x.Refusal)
+	return Pass{no: &x}
 }
 
 // refusal says what is told to the client, for all that refuse together.
@@ -61,7 +63,11 @@ func (v *visit) refusal(out outcome) response.Refusal {
 		}
 		f.Silent = false
 		if a.violated {
-			f.Policies = append(f.Policies, a.Name)
+			if f.Policies == nil {
+				f.Policies = a.names[:1:1]
+			} else {
+				f.Policies = append(f.Policies, a.Name)
+			}
 			wait := v.takes[a.take].Decision.RetryAfter
 			if a.adaptive && wait == limiter.Never {
 				wait = 0 // the limit will move back: nobody knows when

@@ -57,10 +57,12 @@ type policy struct {
 	queue    bool // the limit is a LeakyBucket, as far as New can see
 	set      response.Set
 	messages *response.Messages
+	names    []string // the name alone, for refusals
 	inflight *response.Policy
 	records  degrade.Recorder
 	state    *policyState
 	told     told
+	fixed    *toldLimit // the limit of every request, where it is a plain one; nil: ask
 }
 
 // policyState is what outlives a change of the policies: it belongs to the policy's name and stage.
@@ -84,13 +86,13 @@ type toldLimit struct {
 // maxTold bounds the limits cached per policy: plans and variables come from the operator, but may be many.
 const maxTold = 256
 
-func (t *told) of(p *policy, l limiter.Limit) (*response.Policy, error) {
+func (t *told) of(p *policy, l limiter.Limit) (*toldLimit, error) {
 	if x := t.last.Load(); x != nil && x.limit == l {
-		return x.policy, nil
+		return x, nil
 	}
 	if all := t.all.Load(); all != nil {
 		if x := (*all)[l]; x != nil {
-			return x.policy, nil
+			return x, nil
 		}
 	}
 	rp, err := response.NewPolicy(p.Name, l, p.Unit)
@@ -107,7 +109,7 @@ func (t *told) of(p *policy, l limiter.Limit) (*response.Policy, error) {
 	all[l] = x
 	t.all.Store(&all)
 	t.last.Store(x)
-	return rp, nil
+	return x, nil
 }
 
 // compile checks all policies and makes a snapshot of them. The error joins everything that is wrong.
@@ -226,8 +228,12 @@ func (c *core) check(p *policy, bad func(string, ...any)) {
 		if p.Limiter == nil && c.cfg.Limiter == nil {
 			bad("Limiter: neither the policy nor Config names one")
 		}
-		if _, err := p.told.of(p, l); err != nil {
+		told, err := p.told.of(p, l)
+		if err != nil {
 			bad("%w", err)
+		}
+		if _, plain := p.Limit.(limiter.Limit); plain && p.Plan == nil {
+			p.fixed = told
 		}
 		p.queue = l.Algorithm == limiter.LeakyBucket
 		if p.MaxDelay > 0 && l.Algorithm != limiter.LeakyBucket && p.Plan == nil {
@@ -252,6 +258,7 @@ func (c *core) check(p *policy, bad func(string, ...any)) {
 	if p.MaxDelay < 0 && p.MaxDelay != -1 {
 		bad("MaxDelay %v is negative; −1 means not at all", p.MaxDelay)
 	}
+	p.names = []string{p.Name}
 	if p.set = p.Headers.Or(c.renderer.Headers()); p.Shadow {
 		p.set = response.Off
 	}

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -89,16 +90,13 @@ func (v *visit) forget(from int) {
 // plan answers what needs no limiter, and finds the store of the queue, −1 if there is none.
 func (v *visit) plan() (queue int, out outcome) {
 	queue = -1
-	if cap(v.takes) < len(v.active) {
-		v.takes = make([]limiter.Take, 0, max(4, len(v.active)))
-	}
 	for k := range v.active {
 		a := &v.active[k]
 		if a.Limit == nil || a.err != nil {
 			continue
 		}
 		switch {
-		case a.limit == limiter.Unlimited, a.limit == limiter.DenyAll:
+		case isStateless(a.limit):
 			v.local(a)
 			if a.violated && !a.Shadow {
 				out = limited
@@ -121,11 +119,16 @@ func (v *visit) plan() (queue int, out outcome) {
 func (v *visit) local(a *active) {
 	a.take, a.decided = len(v.takes), true
 	v.takes = append(v.takes, limiter.Take{
-		Key: a.key, Limit: a.limit, N: a.cost, Shadow: a.Shadow, Decision: stateless(a.limit, a.cost, v.now),
+		Key: a.key, Limit: *a.limit, N: a.cost, Shadow: a.Shadow, Decision: stateless(*a.limit, a.cost, v.now),
 	})
 	if a.violated = !v.takes[a.take].Decision.Allowed; a.violated {
 		a.adaptive = v.passesNominal(a)
 	}
+}
+
+// isStateless reports whether l is one of the two limits that keep no state; they have no rate.
+func isStateless(l *limiter.Limit) bool {
+	return l.Rate == 0 && (*l == limiter.Unlimited || *l == limiter.DenyAll)
 }
 
 // stateless decides a limit that keeps no state.
@@ -162,21 +165,23 @@ func (v *visit) gatherOf(store int, queue, shadow, queues bool) {
 		if shadow && !queues && a.limit.Algorithm == limiter.LeakyBucket {
 			continue
 		}
-		t := limiter.Take{Key: a.key, Limit: a.limit, N: a.cost, Shadow: shadow}
+		a.take = len(v.takes)
+		v.takes = slices.Grow(v.takes, 1)[:a.take+1]
+		t := &v.takes[a.take] // in place, for an element is large
+		t.MaxDelay, t.Decision = 0, limiter.Decision{}
+		t.Key, t.Limit, t.N, t.Shadow = a.key, *a.limit, a.cost, shadow
 		if queue && a.limit.Algorithm == limiter.LeakyBucket {
 			t.MaxDelay = v.mayWait(a)
 		}
 		if v.look {
 			t.N = 0
 		}
-		a.take = len(v.takes)
-		v.takes = append(v.takes, t)
 	}
 }
 
 // mayWait returns how long the request could be held for a place, and reserves a place among the waiting.
 func (v *visit) mayWait(a *active) time.Duration {
-	d := a.maxDelay(a.limit)
+	d := a.maxDelay(*a.limit)
 	if d <= 0 || a.limit.Quota() == 1 || v.stage.stores[a.policy.store].batcher == nil {
 		return 0
 	}
@@ -279,7 +284,7 @@ func (v *visit) foresee(a *active) {
 }
 
 // fits reports whether n units would be taken where a look has seen d. In a queue what is used has to leave first.
-func fits(d *limiter.Decision, l limiter.Limit, n int, maxDelay time.Duration) bool {
+func fits(d *limiter.Decision, l *limiter.Limit, n int, maxDelay time.Duration) bool {
 	return n <= d.Remaining && (n == 0 || l.Algorithm != limiter.LeakyBucket || d.ResetAfter <= maxDelay)
 }
 

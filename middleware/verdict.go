@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
@@ -37,6 +38,7 @@ func (v *visit) verdict(out outcome) Verdict {
 	x := Verdict{Allowed: out == passes}
 	if !x.Allowed {
 		x.Refusal = v.refusal(out)
+		x.Refusal.Policies = slices.Clone(x.Refusal.Policies) // which is the caller's
 		x.Status = x.Refusal.Status()
 	}
 	if out == passes || v.entry.Defer {
@@ -163,7 +165,7 @@ func (g *Guard) takeOf(ctx context.Context, p *policy, id string, n int, now tim
 	}()
 	k = p.storeKey(id)
 	l := p.adjusted(now, p.Limit.Current())
-	if l == limiter.Unlimited || l == limiter.DenyAll {
+	if isStateless(&l) {
 		return k, stateless(l, n, now), nil
 	}
 	d, err = p.Limiter.Allow(ctx, k, l, n)
