@@ -20,8 +20,14 @@ func TestAllocations(t *testing.T) {
 		denied   bool
 		most     float64
 	}{
-		{response.Off, 1, false, 1}, {response.X, 1, false, 3}, {response.X, 3, false, 3}, {response.Both, 3, false, 3},
-		{response.Off, 1, true, 2}, {response.X, 1, true, 4}, {response.X, 3, true, 4}, {response.Both, 3, true, 4},
+		{response.Off, 1, false, 1},
+		{response.X, 1, false, 3},
+		{response.X, 3, false, 3},
+		{response.Both, 3, false, 3},
+		{response.Off, 1, true, 2},
+		{response.X, 1, true, 4},
+		{response.X, 3, true, 4},
+		{response.Both, 3, true, 4},
 	} {
 		g := benchGuard(t, c.set, c.policies, c.denied)
 		w, r := newQuiet(), request("GET", "/search")

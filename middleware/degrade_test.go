@@ -82,8 +82,12 @@ func TestDegrade(t *testing.T) {
 			says(203, "said").Degrade(w, r, d)
 			return degrade.Proceed
 		}), 203, "said", []string{"a degraded func"}, nil, ""},
-		"done without a word": {f(func(http.ResponseWriter, *http.Request, *degrade.Denial) degrade.Outcome { return degrade.Done }),
-			200, "", []string{"a degraded func"}, nil, ""},
+		"done without a word": {
+			f(func(http.ResponseWriter, *http.Request, *degrade.Denial) degrade.Outcome { return degrade.Done }),
+			200, "",
+			[]string{"a degraded func"},
+			nil, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -96,12 +100,11 @@ func TestDegrade(t *testing.T) {
 				func() {
 					defer func() { require.Equal(t, c.panics, recover()) }()
 					g.Serve(w, r, http.HandlerFunc(func(w http.ResponseWriter, got *http.Request) {
-						info, ok := degrade.FromContext(got.Context())
-						require.True(t, ok)
-						require.Equal(t, "a", info.Policy)
-						require.Equal(t, degrade.Quota, info.Cause)
-						require.Equal(t, time.Minute, info.RetryAfter)
-						_, _ = w.Write([]byte("next"))
+						info, _ := degrade.FromContext(got.Context())
+						info.Mode = ""
+						if info == (degrade.Info{Policy: "a", Cause: degrade.Quota, RetryAfter: time.Minute}) {
+							_, _ = w.Write([]byte("next"))
+						}
 					}))
 				}()
 				require.Equal(t, c.status, w.Code)
@@ -272,8 +275,9 @@ func (t tee) Write(b []byte) (int, error) {
 func TestSameRequestAndWriter(t *testing.T) {
 	g := guardOf(t, policy{Name: "a", Limit: perMinute, InFlight: 5, Degrade: says(200, "x"), Headers: response.Both, Key: keyfunc.IP()})
 	w, r := httptest.NewRecorder(), request("GET", "/")
-	g.Serve(w, r, http.HandlerFunc(func(gotW http.ResponseWriter, gotR *http.Request) {
-		require.Same(t, r, gotR)
-		require.Same(t, w, gotW)
-	}))
+	var gotW http.ResponseWriter
+	var gotR *http.Request
+	g.Serve(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { gotW, gotR = w, r }))
+	require.Same(t, r, gotR)
+	require.Same(t, w, gotW)
 }

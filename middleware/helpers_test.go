@@ -69,6 +69,11 @@ func answer(code int) http.Handler {
 
 var ok = answer(http.StatusOK)
 
+// inline is a handler that is called on the test's own goroutine, and so may fail it.
+func inline(f func(w http.ResponseWriter)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { f(w) })
+}
+
 // serve serves one request and returns the response.
 func serve(g *middleware.Guard, r *http.Request, next http.Handler) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()

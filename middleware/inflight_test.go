@@ -139,7 +139,7 @@ func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, ni
 // The handler of a hijacked connection holds its place until it returns.
 func TestInFlightHijacked(t *testing.T) {
 	g := guardOf(t, policy{Name: "b", InFlight: 1})
-	g.Serve(hijackable{httptest.NewRecorder()}, request("GET", "/"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	g.Serve(hijackable{httptest.NewRecorder()}, request("GET", "/"), inline(func(w http.ResponseWriter) {
 		_, _, err := w.(http.Hijacker).Hijack()
 		require.NoError(t, err)
 		require.Equal(t, 503, get(g, "192.0.2.7").Code)

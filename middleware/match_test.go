@@ -96,7 +96,7 @@ func TestRoutesAreThoseOfServeMux(t *testing.T) {
 		require.Equal(t, c.want, routed(t, c.pattern, r), "%s: %s %s", c.pattern, c.method, c.target)
 		yes, redirect := served(c.pattern, r)
 		if !redirect {
-			require.Equal(t, yes, c.want, "oracle of %s: %s %s", c.pattern, c.method, c.target)
+			require.Equal(t, c.want, yes, "oracle of %s: %s %s", c.pattern, c.method, c.target)
 		}
 	}
 	// What the mux redirects is a request for the cleaned path.
@@ -147,7 +147,7 @@ func TestRoutesAgreeWithServeMux(t *testing.T) {
 			require.NoError(rt, err)
 			again := request(method, "/")
 			again.URL, again.Host = loc, host
-			if want, redirect = served(pattern, again); redirect || strings.TrimSuffix(loc.EscapedPath(), "/") == strings.TrimSuffix(u.EscapedPath(), "/") {
+			if want, redirect = served(pattern, again); redirect || loc.Path != "/" && strings.HasSuffix(loc.Path, "/") && !strings.HasSuffix(u.Path, "/") {
 				return
 			}
 			// The mux sends the path on unescaped, so an escaped slash or dot is another path afterwards.

@@ -96,10 +96,14 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		"shadow degrades":  {config{Policies: with(func(p *policy) { p.Shadow, p.Degrade = true, skip })}, "Degrade: a Shadow"},
 		"degrade budget":   {config{Policies: with(func(p *policy) { p.Degrade = degrade.Within(limiter.Limit{}, skip) })}, "Degrade: "},
 		"nil in a chain":   {config{Policies: with(func(p *policy) { p.Degrade = degrade.First(skip, nil) })}, "a handler is nil"},
-		"several without batch": {config{Limiter: single{newFake()}, Policies: two(func(a, b *policy) {})},
-			"cannot decide them as one"},
-		"several limiters, no refund": {config{Limiter: noRefund{newFake()}, Policies: two(func(a, b *policy) { b.Limiter = newFake() })},
-			"must be able to give back"},
+		"several without batch": {
+			config{Limiter: single{newFake()}, Policies: two(func(a, b *policy) {})},
+			"cannot decide them as one",
+		},
+		"several limiters, no refund": {
+			config{Limiter: noRefund{newFake()}, Policies: two(func(a, b *policy) { b.Limiter = newFake() })},
+			"must be able to give back",
+		},
 		"two queues": {config{Policies: two(func(a, b *policy) { a.Limit, b.Limit = queue, queue })}, "queues for every request"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +151,8 @@ func TestNewAcceptsWhatIsMeant(t *testing.T) {
 		"in flight only": {Policies: with(func(p *policy) { p.Limit, p.InFlight = nil, 5 })},
 		"manual":         {Policies: with(func(p *policy) { p.Stage, p.Key = middleware.StageManual, nil }), Limiter: newFake()},
 		"one without batch": {Limiter: single{newFake()}, Policies: []policy{
-			{Name: "a", Key: keyfunc.IP(), Limit: perMinute}, {Name: "b", Key: keyfunc.IP(), Limit: perMinute, Shadow: true},
+			{Name: "a", Key: keyfunc.IP(), Limit: perMinute},
+			{Name: "b", Key: keyfunc.IP(), Limit: perMinute, Shadow: true},
 			{Name: "c", Key: keyfunc.IP(), Limit: perMinute, Stage: "identity"},
 		}},
 		"queues apart": {Limiter: newFake(), Policies: []policy{

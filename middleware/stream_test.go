@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/http2"
 
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
@@ -40,9 +39,7 @@ func streamed(t *testing.T) map[string]*middleware.Guard {
 func server(t *testing.T, g *middleware.Guard, h2 bool, next http.HandlerFunc) (*httptest.Server, *http.Client) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.Serve(w, r, next) }))
-	s.EnableHTTP2 = h2
-	if h2 {
-		require.NoError(t, http2.ConfigureServer(s.Config, nil))
+	if s.EnableHTTP2 = h2; h2 {
 		s.StartTLS()
 	} else {
 		s.Start()
@@ -80,7 +77,7 @@ func TestFirstEventAtOnce(t *testing.T) {
 		})
 		res, err := client.Get(s.URL)
 		require.NoError(t, err)
-		defer res.Body.Close()
+		defer func() { _ = res.Body.Close() }()
 		require.Equal(t, h2, res.ProtoMajor == 2)
 		lines := bufio.NewReader(res.Body)
 		line, err := lines.ReadString('\n')
@@ -128,7 +125,7 @@ func TestUpgrade(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 			_ = rw.Flush()
 			line, _ := rw.ReadString('\n')
@@ -137,7 +134,7 @@ func TestUpgrade(t *testing.T) {
 		})
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 		require.NoError(t, err)
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		require.NoError(t, err)
 		in := bufio.NewReader(conn)
@@ -184,7 +181,7 @@ func (w *readerFrom) ReadFrom(r io.Reader) (int64, error) {
 func TestReadFrom(t *testing.T) {
 	for name, g := range streamed(t) {
 		w := &readerFrom{ResponseWriter: httptest.NewRecorder()}
-		g.Serve(w, request("GET", "/"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		g.Serve(w, request("GET", "/"), inline(func(w http.ResponseWriter) {
 			_, err := io.Copy(w, struct{ io.Reader }{strings.NewReader("body")})
 			require.NoError(t, err)
 		}))
@@ -207,7 +204,7 @@ func TestReadFrom(t *testing.T) {
 func TestNoMoreThanTheWriterCan(t *testing.T) {
 	type plain struct{ http.ResponseWriter }
 	for name, g := range streamed(t) {
-		g.Serve(plain{httptest.NewRecorder()}, request("GET", "/"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		g.Serve(plain{httptest.NewRecorder()}, request("GET", "/"), inline(func(w http.ResponseWriter) {
 			_, flushes := w.(http.Flusher)
 			_, hijacks := w.(http.Hijacker)
 			_, pushes := w.(http.Pusher)
