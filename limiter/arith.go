@@ -84,23 +84,11 @@ func (v divisor) div(x uint64) (q, rem uint64) {
 	return q, rem
 }
 
-// mulDiv is [mulDiv] by v.
-func (v divisor) mulDiv(a, b int64) (q, rem int64) {
-	if hi, lo := bits.Mul64(uint64(a), uint64(b)); hi == 0 {
-		q, rem := v.div(lo)
-		return int64(q), int64(rem)
+// up returns ⌈x / d⌉.
+func (v divisor) up(x uint64) int64 {
+	q, rem := v.div(x)
+	if rem != 0 {
+		q++
 	}
-	return mulDiv(a, b, int64(v.d))
-}
-
-// mulSubDivUp is [mulSubDivUp] by v.
-func (v divisor) mulSubDivUp(a, b, c int64) int64 {
-	if hi, lo := bits.Mul64(uint64(a), uint64(b)); hi == 0 {
-		q, rem := v.div(lo - uint64(c))
-		if rem != 0 {
-			q++
-		}
-		return int64(min(q, math.MaxInt64))
-	}
-	return mulSubDivUp(a, b, c, int64(v.d))
+	return int64(min(q, math.MaxInt64))
 }

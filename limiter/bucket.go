@@ -1,6 +1,9 @@
 package limiter
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // level is a key's state brought to an instant and converted to a rule: whole + frac/period tokens left (TokenBucket),
 // places used (LeakyBucket), or a count (FixedWindow).
@@ -58,10 +61,6 @@ func (r *Rule) tokens(s *State, i instant) level {
 }
 
 func (r *Rule) takeTokens(d *Decision, s *State, now Reading, n int64, book bool) {
-	if s.Rule == r && s.Shift == 0 && (now.Caller || now.Now >= s.At) {
-		r.takeSteady(d, s, now.Now, n, book)
-		return
-	}
 	v := r.tokens(s, s.instant(now))
 	at := v.keep(s)
 	switch {
@@ -100,9 +99,19 @@ func (r *Rule) takeSteady(d *Decision, s *State, now, n int64, book bool) {
 	case el >= r.full:
 		whole = r.burst
 	default:
-		q, rem := r.byPeriod.mulDiv(el, r.rate)
-		whole += q
-		if frac += rem; frac >= r.period {
+		hi, lo := bits.Mul64(uint64(el), uint64(r.rate))
+		if hi != 0 || lo >= uint64(r.period) {
+			var q, rem int64
+			if hi == 0 {
+				u, v := r.byPeriod.div(lo)
+				q, rem = int64(u), int64(v)
+			} else {
+				q, rem = mulDiv(el, r.rate, r.period)
+			}
+			whole += q
+			lo = uint64(rem)
+		}
+		if frac += int64(lo); frac >= r.period {
 			frac -= r.period
 			whole++
 		}
@@ -121,14 +130,34 @@ func (r *Rule) takeSteady(d *Decision, s *State, now, n int64, book bool) {
 		}
 	case n > r.burst:
 		d.RetryAfter = Never
-	default:
-		d.RetryAfter = clip(addSat(lag, r.byRate.mulSubDivUp(n-whole, r.period, frac)))
 	}
 	d.Remaining = int(whole)
-	if whole < r.burst {
-		d.ResetAfter = clip(addSat(lag, r.byRate.mulSubDivUp(r.burst-whole, r.period, frac)))
-		d.NextAfter = clip(addSat(lag, r.byRate.mulSubDivUp(1, r.period, frac)))
+	if whole == r.burst {
+		return
 	}
+	next := clip(addSat(lag, r.byRate.up(uint64(r.period-frac))))
+	d.NextAfter = next
+	if r.burst-whole == 1 {
+		d.ResetAfter = next
+	} else {
+		d.ResetAfter = clip(addSat(lag, r.until(r.burst-whole, frac)))
+	}
+	if d.Allowed || d.RetryAfter == Never {
+		return
+	}
+	if n-whole == 1 {
+		d.RetryAfter = next
+	} else {
+		d.RetryAfter = clip(addSat(lag, r.until(n-whole, frac)))
+	}
+}
+
+// until returns the wait until n ≥ 1 more tokens are there.
+func (r *Rule) until(n, frac int64) int64 {
+	if hi, lo := bits.Mul64(uint64(n), uint64(r.period)); hi == 0 {
+		return r.byRate.up(lo - uint64(frac))
+	}
+	return mulSubDivUp(n, r.period, frac, r.rate)
 }
 
 func (r *Rule) refundTokens(s *State, i instant, n int64) {

@@ -87,7 +87,11 @@ func (r *Rule) Decide(d *Decision, s *State, now Reading, n int, maxDelay time.D
 	book = book && n > 0
 	switch r.limit.Algorithm {
 	case TokenBucket:
-		r.takeTokens(d, s, now, int64(n), book)
+		if s.Rule == r && s.Shift == 0 && (now.Caller || now.Now >= s.At) {
+			r.takeSteady(d, s, now.Now, int64(n), book)
+		} else {
+			r.takeTokens(d, s, now, int64(n), book)
+		}
 	case LeakyBucket:
 		r.takePlaces(d, s, now, int64(n), int64(maxDelay), book)
 	case FixedWindow:
