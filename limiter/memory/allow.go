@@ -16,7 +16,7 @@ func (l *Limiter) Allow(ctx context.Context, key limiter.Key, limit limiter.Limi
 	if n < 0 {
 		return d, fmt.Errorf("memory: %w: n = %d", limiter.ErrInvalid, n)
 	}
-	if l.quick(&d, &key, &limit, n, 0, time.Time{}) {
+	if l.quick(&d, &key, &limit, n, 0, l.clock.now()) {
 		return d, nil
 	}
 	return l.allowSlow(key, limit, n)
@@ -46,7 +46,7 @@ func (l *Limiter) allowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 		return false, err
 	}
 	if len(takes) == 1 {
-		if t := &takes[0]; t.N >= 0 && l.quick(&t.Decision, &t.Key, &t.Limit, t.N, max(0, t.MaxDelay), at) {
+		if t := &takes[0]; t.N >= 0 && l.quick(&t.Decision, &t.Key, &t.Limit, t.N, max(0, t.MaxDelay), l.clock.reading(at)) {
 			return t.Decision.Allowed || t.Shadow, nil
 		}
 	}
@@ -54,19 +54,21 @@ func (l *Limiter) allowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 }
 
 // quick decides one take if its key has a cell that is under the same limit already. false: nothing is done.
-func (l *Limiter) quick(d *limiter.Decision, k *limiter.Key, limit *limiter.Limit, n int, maxDelay time.Duration, at time.Time) bool {
+//
+// The clock is read before the lock, which is held for less time then. Whoever overtakes this call makes its reading
+// late by as much, and that is what the algorithms are made for: it earns nothing.
+func (l *Limiter) quick(d *limiter.Decision, k *limiter.Key, limit *limiter.Limit, n int, maxDelay time.Duration, now int64) bool {
 	dir := l.dir.Load()
 	if dir == nil {
 		return false
 	}
-	h := l.hasher.own(*k, limit.Algorithm)
+	h := l.hasher.own(k, limit.Algorithm)
 	seg := dir.of(h)
 	i := seg.find(h)
 	if i < 0 {
 		return false
 	}
 	c := &seg.cells[i]
-	now := l.clock.reading(at) // before the lock: whoever overtakes this call makes it late by nanoseconds
 	w := c.lock()
 	if w&movedBit != 0 || c.hash.Load() != h {
 		c.unlock(w)
@@ -78,11 +80,11 @@ func (l *Limiter) quick(d *limiter.Decision, k *limiter.Key, limit *limiter.Limi
 		return false
 	}
 	s := limiter.State{At: c.at, Frac: c.frac, Units: int64(c.units), Rule: r.Rule}
-	r.Decide(d, &s, now, n, maxDelay, true)
+	r.Decide(d, &s, limiter.Reading{Now: now, Caller: true}, n, maxDelay, true)
 	c.at, c.frac, c.units = s.At, s.Frac, uint32(s.Units)
 	c.unlock(w)
-	if l.due(now.Now) {
-		l.sweep(now.Now)
+	if l.due(now) {
+		l.sweep(now)
 	}
 	return true
 }

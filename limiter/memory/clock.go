@@ -3,8 +3,6 @@ package memory
 import (
 	"math"
 	"time"
-
-	"github.com/spillway-go/spillway/limiter"
 )
 
 // clock is a store's own: Unix nanoseconds that advance with the monotonic clock, so they never step.
@@ -36,11 +34,11 @@ func (c *clock) of(at time.Time) int64 {
 	}
 }
 
-// reading returns the instant a call is decided at: the caller's, or the own clock's now. Own readings are taken under
-// the cell's lock, so only a caller's can be behind the state, and however far it is, it is late and not a step.
-func (c *clock) reading(at time.Time) limiter.Reading {
+// reading returns the instant a call is decided at: the caller's, or now. A reading can be behind the state because it is
+// the caller's or because another call was faster. However far, it is late and not a step: the own clock never steps.
+func (c *clock) reading(at time.Time) int64 {
 	if at.IsZero() {
-		return limiter.Reading{Now: c.now(), Caller: true}
+		return c.now()
 	}
-	return limiter.Reading{Now: c.of(at), Caller: true}
+	return c.of(at)
 }

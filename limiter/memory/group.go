@@ -76,8 +76,11 @@ func (l *Limiter) decide(at time.Time, takes []limiter.Take) (bool, error) {
 			break
 		}
 	}
-	g.now = l.clock.reading(at)
-	pass := g.settle(takes)
+	g.now = limiter.Reading{Now: l.clock.reading(at), Caller: true}
+	pass := g.settlePlain(takes)
+	if !pass {
+		pass = g.settle(takes)
+	}
 	g.unlock()
 	var shared int64
 	parts := g.slots()[:g.n]
@@ -126,7 +129,7 @@ func (g *group) gather(takes []limiter.Take) error {
 			g.n++
 			p.rule, p.take, p.shadow, p.maxDelay = r, int32(k), t.Shadow, max(0, t.MaxDelay)
 			if !r.stateless {
-				p.hash = g.l.hasher.own(t.Key, t.Limit.Algorithm)
+				p.hash = g.l.hasher.own(&t.Key, t.Limit.Algorithm)
 			}
 		}
 		if r.limit.Algorithm == limiter.LeakyBucket && !t.Shadow && t.N > 0 && p.n == 0 {
@@ -291,6 +294,53 @@ func (g *group) unlock() {
 		p.ref.cell().unlock(p.word)
 		p.locked = false
 	}
+}
+
+// settlePlain is settle for the usual case: no cell is shared or learns a new limit, none has more than a cell, and all
+// real takes pass. They are booked as they are decided, and undone if one does not pass. false: nothing is done.
+func (g *group) settlePlain(takes []limiter.Take) bool {
+	if g.n != len(takes) || g.n > few {
+		return false
+	}
+	slots := g.inline[:g.n]
+	for i := range slots {
+		if p := &slots[i]; p.hash != 0 && (p.n == 0 || p.joined || p.acquired || p.rule.side || p.ref.seg == nil) {
+			return false
+		}
+	}
+	var undo [few]struct {
+		at, frac int64
+		units    uint32
+	}
+	for _, shadow := range [...]bool{false, true} { // a shadow take is booked only if the real ones pass
+		for i := range slots {
+			p := &slots[i]
+			if p.shadow != shadow {
+				continue
+			}
+			d := &takes[i].Decision
+			if p.hash == 0 {
+				p.rule.Decide(d, &limiter.State{}, g.now, p.n, p.maxDelay, false)
+			} else {
+				c := p.ref.cell()
+				undo[i].at, undo[i].frac, undo[i].units = c.at, c.frac, c.units
+				s := limiter.State{At: c.at, Frac: c.frac, Units: int64(c.units), Rule: p.rule.Rule}
+				p.rule.Decide(d, &s, g.now, p.n, p.maxDelay, true)
+				c.at, c.frac, c.units = s.At, s.Frac, uint32(s.Units)
+			}
+			if d.Allowed || shadow {
+				continue
+			}
+			for j := range i {
+				if q := &slots[j]; q.hash != 0 && !q.shadow {
+					c := q.ref.cell()
+					c.at, c.frac, c.units = undo[j].at, undo[j].frac, undo[j].units
+				}
+			}
+			return false
+		}
+	}
+	return true
 }
 
 // settle decides all parts on the state before, books all or none, and fills in the decisions.

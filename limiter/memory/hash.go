@@ -47,23 +47,27 @@ func valid(h uint64) uint64 {
 	return h
 }
 
-// space hashes the name of a space, which is short, nearly always the same, and nobody's to choose but the operator's:
-// two multiplications instead of a call.
-func (h *hasher) space(s string) uint64 {
-	var a, b uint64
-	switch n := len(s); {
-	case n > 16:
-		return maphash.String(h.spaces, s)
-	case n >= 8:
-		a, b = load64(s), load64(s[n-8:])
-	case n >= 4:
-		a, b = load32(s), load32(s[n-4:])
-	case n > 0:
-		a = uint64(s[0])<<16 | uint64(s[n/2])<<8 | uint64(s[n-1])
+// parts hashes the space and the identity of a key. A space is short, nearly always the same, and nobody's to choose but
+// the operator's: two multiplications do instead of a call.
+func (h *hasher) parts(k *limiter.Key) (space, id uint64) {
+	s := k.Space
+	if n := len(s); n > 16 {
+		space = maphash.String(h.spaces, s)
+	} else {
+		var a, b uint64
+		switch {
+		case n >= 8:
+			a, b = load64(s), load64(s[n-8:])
+		case n >= 4:
+			a, b = load32(s), load32(s[n-4:])
+		case n > 0:
+			a = uint64(s[0])<<16 | uint64(s[n/2])<<8 | uint64(s[n-1])
+		}
+		a, b = bits.Mul64(a^h.secret[0], b^h.secret[1])
+		a, b = bits.Mul64(a^uint64(n)^h.secret[2], b^h.secret[1])
+		space = a ^ b
 	}
-	a, b = bits.Mul64(a^h.secret[0], b^h.secret[1])
-	a, b = bits.Mul64(a^uint64(len(s))^h.secret[2], b^h.secret[1])
-	return a ^ b
+	return space, maphash.String(h.ids, k.ID)
 }
 
 func load64(s string) uint64 {
@@ -76,12 +80,13 @@ func load32(s string) uint64 {
 }
 
 // own returns the hash of a key's cell under an algorithm.
-func (h *hasher) own(k limiter.Key, a limiter.Algorithm) uint64 {
-	return valid(h.space(k.Space) + maphash.String(h.ids, k.ID) + h.tags[a&7])
+func (h *hasher) own(k *limiter.Key, a limiter.Algorithm) uint64 {
+	space, id := h.parts(k)
+	return valid(space + id + h.tags[a&7])
 }
 
 // overflow returns the hashes of the cell a key shares beyond the cap, and of the one it shares if that is not to be had.
-func (h *hasher) overflow(k limiter.Key, a limiter.Algorithm) (shared, last uint64) {
-	part := maphash.String(h.ids, k.ID) % sharers
-	return valid(h.space(k.Space) + h.shared[a&7] + part*h.step), h.last[a&7]
+func (h *hasher) overflow(k *limiter.Key, a limiter.Algorithm) (shared, last uint64) {
+	space, id := h.parts(k)
+	return valid(space + h.shared[a&7] + id%sharers*h.step), h.last[a&7]
 }

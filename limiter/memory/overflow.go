@@ -22,7 +22,7 @@ func (l *Limiter) lookupOverflow(k *limiter.Key, a limiter.Algorithm) ref {
 	if s == nil {
 		return ref{}
 	}
-	shared, last := l.hasher.overflow(*k, a)
+	shared, last := l.hasher.overflow(k, a)
 	if i := s.find(shared); i >= 0 {
 		return ref{s, i, shared}
 	}
@@ -35,7 +35,7 @@ func (l *Limiter) lookupOverflow(k *limiter.Key, a limiter.Algorithm) ref {
 // obtainOverflow finds or adds the overflow cell for a key there is no room for.
 func (l *Limiter) obtainOverflow(k *limiter.Key, a limiter.Algorithm, at int64) (_ ref, open bool) {
 	own := l.clock.now()
-	shared, last := l.hasher.overflow(*k, a)
+	shared, last := l.hasher.overflow(k, a)
 	l.overMu.Lock()
 	defer l.overMu.Unlock()
 	s := l.over.Load()

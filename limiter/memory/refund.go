@@ -12,7 +12,7 @@ func (l *Limiter) Refund(ctx context.Context, at time.Time, t *limiter.Take) err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	h := l.hasher.own(t.Key, t.Limit.Algorithm)
+	h := l.hasher.own(&t.Key, t.Limit.Algorithm)
 	for {
 		r, open := l.lookup(h)
 		if !open {
@@ -39,11 +39,11 @@ func (l *Limiter) Refund(ctx context.Context, at time.Time, t *limiter.Take) err
 		}
 		before := s.Log.Cap()
 		now := l.clock.reading(at)
-		s.Refund(now, t.N, t.Decision.Mark)
+		s.Refund(limiter.Reading{Now: now, Caller: true}, t.N, t.Decision.Mark)
 		l.logged.Add(int64(s.Log.Cap() - before))
 		w = l.store(r, w, &s, old, old, false)
 		if w == 0 {
-			r.cell().at = now.Now
+			r.cell().at = now
 		}
 		r.seg.lower(l.idleAt(r, w))
 		r.cell().unlock(w)
@@ -57,7 +57,7 @@ func (l *Limiter) Reset(ctx context.Context, key limiter.Key) error {
 		return err
 	}
 	for _, a := range algorithms {
-		h := l.hasher.own(key, a)
+		h := l.hasher.own(&key, a)
 		for {
 			r, open := l.lookup(h)
 			if !open {
