@@ -80,6 +80,11 @@ func TestRoutesAreThoseOfServeMux(t *testing.T) {
 		{"/a/b/c", "GET", "/a/b%2Fc", false},
 		{"/a/b%2Fc", "GET", "/a/b%2Fc", true},
 		{"/a/b%2Fc", "GET", "/a/b/c", false},
+		{"/a/{x}", "GET", "/a/%2F", false}, // which ServeMux takes for the end
+		{"/a/{$}", "GET", "/a/%2F", true},
+		{"/a/%2F", "GET", "/a/", true},
+		{"/a/{x}/b", "GET", "/a/%2F/b", false},
+		{"/a/{x...}", "GET", "/a/%2F/b", true},
 		{"/caf%C3%A9", "GET", "/caf%c3%a9", true},
 		{"/a b", "GET", "/a%20b", false}, // refused as a pattern
 		{"/a%20b", "GET", "/a%20b", true},

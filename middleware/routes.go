@@ -60,6 +60,10 @@ func (t *routes) add(rule int, pattern string) (hosted bool, err error) {
 			if text, err := url.PathUnescape(segment); err == nil {
 				segment = text
 			}
+			if segment == "/" && !more { // as ServeMux has it
+				n.slash = append(n.slash, l)
+				return l.host != "", nil
+			}
 			next = n.literal[segment]
 		}
 		if next == nil {
@@ -113,27 +117,30 @@ func (n *node) walk(rest string, w *walk) {
 		return
 	}
 	segment, tail, more := strings.Cut(rest, "/")
-	literal := true
-	if w.pattern {
+	literal, name := true, segment
+	switch {
+	case w.pattern:
 		switch kind(segment) {
 		case manySegments:
 			return
 		case oneSegment:
 			literal = false
 		}
-	}
-	if literal && n.literal != nil {
-		name := segment
-		if w.escaped {
-			if text, err := url.PathUnescape(segment); err == nil {
-				name = text
-			}
+	case w.escaped:
+		if text, err := url.PathUnescape(segment); err == nil {
+			name = text
 		}
+		if name == "/" && !more { // to ServeMux %2F at the end is a slash at the end
+			w.mark(n.slash)
+			return
+		}
+	}
+	if literal {
 		if next := n.literal[name]; next != nil {
 			next.step(tail, more, w)
 		}
 	}
-	if n.one != nil && segment != "" {
+	if n.one != nil && name != "" && name != "/" {
 		n.one.step(tail, more, w)
 	}
 }
