@@ -1,7 +1,6 @@
 package keyfunc_test
 
 import (
-	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -268,7 +267,7 @@ func FuzzSources(f *testing.F) {
 		for _, src := range []keyfunc.Func{keyfunc.Header("X-Id"), keyfunc.Cookie("sid"), keyfunc.Query("id")} {
 			key, err := keyText(r, src)
 			if err != nil {
-				require.True(t, errors.Is(err, keyfunc.ErrNoKey))
+				require.ErrorIs(t, err, keyfunc.ErrNoKey)
 				continue
 			}
 			require.Regexp(t, partPattern, key)

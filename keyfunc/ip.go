@@ -114,7 +114,7 @@ func (c *ClientIP) appendNetwork(dst []byte, addr netip.Addr, v4, v6 uint8) []by
 // noKeyBecause wraps ErrNoKey and the cause. The errors are made once: a flood of broken headers must not allocate.
 func noKeyBecause(cause error) error {
 	for i := range ipErrors {
-		if ipErrors[i].cause == cause {
+		if errors.Is(cause, ipErrors[i].cause) {
 			return ipErrors[i].noKey
 		}
 	}

@@ -55,7 +55,8 @@ func TestLimitValidate(t *testing.T) {
 		{"zone unknown", second(5).Aligned(limiter.Day, "Asia/Atlantis"), []string{"Asia/Atlantis"}},
 		{"zone of the machine", second(5).Aligned(limiter.Day, "Local"), []string{"differs between machines"}},
 		{
-			"everything at once", limiter.Limit{Algorithm: limiter.LeakyBucket, Rate: -1, Burst: -2, Cells: 3},
+			"everything at once",
+			limiter.Limit{Algorithm: limiter.LeakyBucket, Rate: -1, Burst: -2, Cells: 3},
 			[]string{"rate -1", "period 0s", "burst -2", "cells belong"},
 		},
 

@@ -50,7 +50,7 @@ var textUnits = [...]struct {
 func ParseLimit(s string) (Limit, error) {
 	l, err := parseLimit(s)
 	if err != nil {
-		return Limit{}, fmt.Errorf("%w: limit %s: %s", ErrInvalid, shown(s), err)
+		return Limit{}, fmt.Errorf("%w: limit %s: %w", ErrInvalid, shown(s), err)
 	}
 	return l, nil
 }

@@ -96,21 +96,21 @@ func (x *Renderer) measure(ln *line) {
 	}
 }
 
-// better reports whether a describes the response better than b: on a refusal the longer wait, otherwise fewer units
+// better reports whether ln describes the response better than b: on a refusal the longer wait, otherwise fewer units
 // left, on a tie the later reset. While the request passes, a quota describes it better than a bound on requests in
 // flight: that one is free again with this very response, and has no reset to wait for.
-func (a *line) better(b *line, refused bool) bool {
+func (ln *line) better(b *line, refused bool) bool {
 	switch {
 	case b == nil:
 		return true
-	case refused && a.wait != b.wait:
-		return a.wait > b.wait
-	case !refused && a.item.Policy.inflight != b.item.Policy.inflight:
+	case refused && ln.wait != b.wait:
+		return ln.wait > b.wait
+	case !refused && ln.item.Policy.inflight != b.item.Policy.inflight:
 		return b.item.Policy.inflight
-	case !refused && a.r != b.r:
-		return a.r < b.r
+	case !refused && ln.r != b.r:
+		return ln.r < b.r
 	}
-	return a.reset > b.reset
+	return ln.reset > b.reset
 }
 
 // WriteHeaders tells the state of the policies of one request, in the order given, before anything else is written. h

@@ -272,11 +272,13 @@ var mutants = []struct {
 	}}},
 	{"no refund", "refund", mutant{refund: func(*mutant, context.Context, time.Time, *limiter.Take) error { return nil }}},
 	{"no reset", "reset", mutant{reset: func(*mutant, context.Context, limiter.Key) error { return nil }}},
-	{"reset of the space", "reset", mutant{before: func(_ *mutant, _ time.Time, t *limiter.Take) { t.Key.ID = t.Key.ID[:min(1, len(t.Key.ID))] },
+	{"reset of the space", "reset", mutant{
+		before: func(_ *mutant, _ time.Time, t *limiter.Take) { t.Key.ID = t.Key.ID[:min(1, len(t.Key.ID))] },
 		reset: func(m *mutant, ctx context.Context, k limiter.Key) error {
 			k.ID = k.ID[:min(1, len(k.ID))]
 			return m.Model.Reset(ctx, k)
-		}}},
+		},
+	}},
 	{"spaces are one", "keys-independent", mutant{before: func(_ *mutant, _ time.Time, t *limiter.Take) { t.Key.Space = "" }}},
 	{"identities are folded", "keys-independent", mutant{before: func(_ *mutant, _ time.Time, t *limiter.Take) { t.Key.ID = strings.ToLower(t.Key.ID) }}},
 	{"identities are trimmed", "keys-independent", mutant{before: func(_ *mutant, _ time.Time, t *limiter.Take) { t.Key.ID = strings.TrimSpace(t.Key.ID) }}},
