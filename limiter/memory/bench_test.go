@@ -1,19 +1,18 @@
 package memory_test
 
 import (
-	"context"
 	"math/rand"
 	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/limiter/memory"
 )
 
-// The names are scenario/limiter, so that -bench='Allow/hot-serial/' with -count interleaves nothing but one scenario's
-// limiters. Ratios to the floor of the same round are what the numbers are for.
+// The names are scenario/limiter. Ratios to the floor of the same round are what the numbers are for: see BenchmarkRatio.
 
 const indexLen = 1 << 20
 
@@ -66,7 +65,6 @@ func benchIndex(s scenario) []uint32 {
 }
 
 func BenchmarkAllow(b *testing.B) {
-	ctx := context.Background()
 	for _, s := range scenarios {
 		store := func() func(string) bool {
 			l, err := memory.New(memory.Config{})
@@ -118,5 +116,49 @@ func BenchmarkAllow(b *testing.B) {
 				})
 			})
 		}
+	}
+}
+
+func BenchmarkAllowAll(b *testing.B) {
+	for _, n := range []int{1, 3, 8} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			l := newLimiter(b, memory.Config{})
+			takes := make([]limiter.Take, n)
+			for i := range takes {
+				takes[i] = limiter.Take{Key: limiter.Key{Space: strconv.Itoa(i), ID: "ip:10.0.0.1"}, Limit: openLimit, N: 1}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if ok, err := l.AllowAll(ctx, time.Time{}, takes); !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkNewKeys adds keys, up to the cap and beyond it.
+func BenchmarkNewKeys(b *testing.B) {
+	for _, full := range []bool{false, true} {
+		name := map[bool]string{false: "room", true: "cap"}[full]
+		b.Run(name, func(b *testing.B) {
+			keys := benchKeys(1 << 20)
+			l := newLimiter(b, memory.Config{MaxKeys: 1 << 20})
+			if full {
+				l = newLimiter(b, memory.Config{MaxKeys: 1 << 10})
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if i == len(keys) {
+					i = 0
+					if !full {
+						b.StopTimer()
+						l = newLimiter(b, memory.Config{MaxKeys: 1 << 20})
+						b.StartTimer()
+					}
+				}
+				_, _ = l.Allow(ctx, limiter.Key{Space: "bench", ID: keys[i]}, closedLimit, 1)
+			}
+		})
 	}
 }

@@ -36,6 +36,11 @@ func (l *Limiter) lookupOverflow(k *limiter.Key, a limiter.Algorithm) ref {
 func (l *Limiter) obtainOverflow(k *limiter.Key, a limiter.Algorithm, at int64) (_ ref, open bool) {
 	own := l.clock.now()
 	shared, last := l.hasher.overflow(k, a)
+	if s := l.over.Load(); s != nil { // a flood must not queue for the mutex
+		if i := s.find(shared); i >= 0 {
+			return ref{s, i, shared}, true
+		}
+	}
 	l.overMu.Lock()
 	defer l.overMu.Unlock()
 	s := l.over.Load()

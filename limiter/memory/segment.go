@@ -45,6 +45,7 @@ const (
 	fewLive   = 112
 	maxDepth  = 24 // beyond, which no random hash reaches, segments become longer
 	noInstant = math.MaxInt64
+	perLine   = 2 // cells of 32 bytes in a cache line
 )
 
 func newSegment(prefix uint64, depth uint8, size int) *segment {
@@ -53,9 +54,10 @@ func newSegment(prefix uint64, depth uint8, size int) *segment {
 	return s
 }
 
-// start returns where the search for h begins. The top bits of h choose the segment, the low ones the place.
+// start returns where the search for h begins. The top bits of h choose the segment, the low ones the place: the first
+// cell of a cache line, for the line is what a search pays for.
 func (s *segment) start(h uint64) int {
-	return int(uint64(uint32(h)) * uint64(len(s.cells)) >> 32)
+	return int(uint64(uint32(h))*uint64(len(s.cells))>>32) &^ (perLine - 1)
 }
 
 // find returns the cell of h, −1 if there is none. What it finds must be checked again once it is locked. What it does

@@ -23,7 +23,8 @@ func (l *Limiter) sweep(at int64) {
 	// Segments that merge in a pass must not slow it down for those ahead.
 	most := max(1, l.segments.Load(), l.passSegments.Load())
 	step := int64(passTime) / most
-	if own < next || !l.nextSweep.CompareAndSwap(next, own+step) || !l.sweepMu.TryLock() {
+	// Steps that nobody came for are made up for, those of one pass at most.
+	if own < next || !l.nextSweep.CompareAndSwap(next, max(next, own-int64(passTime))+step) || !l.sweepMu.TryLock() {
 		return
 	}
 	s := l.advance(&l.cursor)
