@@ -23,6 +23,7 @@ var (
 // settings are a new ClientIP.
 type ClientIP struct {
 	strategy   Strategy
+	peerOnly   bool // the strategy is RemoteAddr
 	count      int
 	header     string
 	trusted    []addrRange // sorted and disjoint
@@ -34,7 +35,7 @@ type ClientIP struct {
 }
 
 // byPeer is the zero Trust.
-var byPeer = &ClientIP{strategy: RemoteAddr, onKeyError: NearestHop, v4: 32, v6: 64}
+var byPeer = &ClientIP{strategy: RemoteAddr, peerOnly: true, onKeyError: NearestHop, v4: 32, v6: 64}
 
 // Warnings returns what is allowed but probably not meant, to be logged at start: a strategy that reads headers without
 // trusted proxies, trusted proxies without such a strategy, trusted ranges shorter than /8 (IPv4) or /16 (IPv6).

@@ -144,6 +144,51 @@ func parseIPv6(s string) (netip.Addr, bool) {
 	return addr.Unmap(), err == nil
 }
 
+// peerIPv4 returns the length of the address in "192.0.2.1:1234" if it is an IPv4 address as netip writes it, with a port
+// of one to five digits below 65536 behind it, and is not the unspecified one; else 0, and the long way has to tell.
+func peerIPv4(s string) int {
+	parts, value, digits, sum := 0, 0, 0, 0
+	for i := range len(s) {
+		c := s[i]
+		if d := c - '0'; d <= 9 {
+			if digits > 0 && value == 0 { // a leading zero
+				return 0
+			}
+			if value = 10*value + int(d); value > 255 {
+				return 0
+			}
+			digits++
+			continue
+		}
+		if digits == 0 {
+			return 0
+		}
+		parts++
+		sum += value
+		switch {
+		case c == '.' && parts < 4:
+			value, digits = 0, 0
+		case c == ':' && parts == 4 && sum > 0 && shortPort(s[i+1:]):
+			return i
+		default:
+			return 0
+		}
+	}
+	return 0
+}
+
+func shortPort(s string) bool {
+	port := 0
+	for i := range len(s) {
+		d := s[i] - '0'
+		if d > 9 {
+			return false
+		}
+		port = 10*port + int(d)
+	}
+	return len(s) > 0 && len(s) <= 5 && port <= 65535
+}
+
 // validPort reports whether s is a colon and a port.
 func validPort(s string, names bool) bool {
 	if len(s) < 2 || s[0] != ':' {

@@ -77,6 +77,16 @@ func (r *Request) ipKey(c *ClientIP, v4, v6 uint8) (Key, error) {
 	if at := &r.ip; at.by == c && at.v4 == v4 && at.v6 == v6 && r.mac == nil && r.probe == nil {
 		return at.key, nil
 	}
+	if v4 == 32 && c.peerOnly && r.mac == nil && r.probe == nil {
+		// The usual case: the text of the peer's IPv4 address is the text of the key.
+		if n := peerIPv4(r.RemoteAddr); n > 0 {
+			lo := len(r.buf)
+			r.buf = append(append(r.buf, "ip="...), r.RemoteAddr[:n]...)
+			k := r.since(lo)
+			r.ip = ipKey{by: c, v4: v4, v6: v6, key: k}
+			return k, nil
+		}
+	}
 	addr, err := r.client(c)
 	if err != nil {
 		switch {

@@ -106,6 +106,8 @@ func NewClientIP(t Trust) (*ClientIP, error) {
 		bad("bad_on_key_error", "OnKeyError", string(t.OnKeyError), "want nearest, deny or allow")
 	}
 
+	c.peerOnly = c.strategy == RemoteAddr
+
 	// A count or a header without its strategy is a wish that would be ignored: the author believes in another setting.
 	if t.Strategy == XForwardedForCount && (t.Count < 1 || t.Count > maxProxies) {
 		bad("bad_count", "Count", fmt.Sprint(t.Count), "want 1…100 with strategy xff_count")

@@ -25,7 +25,7 @@ func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 		v.done()
 		return Pass{next: true, w: w, r: r}
 	}
-	v.now = time.Now()
+	v.now = v.guard.clock.now()
 	out := v.decide()
 	if out == passes {
 		v.writeHeaders()

@@ -37,6 +37,7 @@ type core struct {
 	observer limiter.Observer // nil: nobody
 	log      *slog.Logger
 	waiting  waiting
+	clock    clock
 	states   states
 	snapshot atomic.Pointer[snapshot]
 	update   sync.Mutex

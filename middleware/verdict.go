@@ -77,7 +77,7 @@ func (g *Guard) examine(r *http.Request, e Entry, look bool) (Verdict, error) {
 	if !v.pick() {
 		return Verdict{Allowed: true}, nil
 	}
-	v.now, v.look, v.alone = time.Now(), look, true
+	v.now, v.look, v.alone = g.clock.now(), look, true
 	out := v.decide()
 	delay := v.delay()
 	v.stopWaiting()
@@ -138,7 +138,7 @@ func (g *Guard) Take(ctx context.Context, policy, key string, n int) (limiter.De
 	if err != nil {
 		return limiter.Decision{}, fmt.Errorf("%w: policy %q: %w", limiter.ErrInvalid, policy, err)
 	}
-	now := time.Now()
+	now := g.clock.now()
 	k, d, err := g.takeOf(ctx, p, id, n, now)
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, errPanic) {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"github.com/spillway-go/spillway/limiter"
 )
@@ -158,7 +159,7 @@ func (x *Renderer) write(h http.Header, r *http.Request, now time.Time, s *sheet
 	}
 
 	if values > 0 {
-		c := cutter{text: string(b), values: make([]string, values)}
+		c := newCutter(b, values)
 		if state.to > 0 {
 			h[keyState] = c.cut(state)
 		}
@@ -214,6 +215,33 @@ type cutter struct {
 	values []string
 	n      int
 }
+
+// Text and slices of a response are usually small enough to be allocated as one.
+type (
+	block3 struct {
+		values [3]string
+		text   [48]byte
+	}
+	block6 struct {
+		values [6]string
+		text   [160]byte
+	}
+)
+
+func newCutter(b []byte, values int) cutter {
+	switch {
+	case values <= 3 && len(b) <= 48:
+		k := new(block3)
+		return cutter{text: frozen(k.text[:copy(k.text[:], b)]), values: k.values[:values]}
+	case values <= 6 && len(b) <= 160:
+		k := new(block6)
+		return cutter{text: frozen(k.text[:copy(k.text[:], b)]), values: k.values[:values]}
+	}
+	return cutter{text: string(b), values: make([]string, values)}
+}
+
+// frozen is b as a string without a copy. Nobody may write to b any more: it is called on new memory, once.
+func frozen(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 func (c *cutter) cut(s span) []string {
 	i := c.n

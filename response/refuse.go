@@ -88,13 +88,18 @@ func (x *Renderer) Refuse(w http.ResponseWriter, r *http.Request, f Refusal) {
 		contentType, body = x.Body(r, f)
 		h[keyType] = []string{contentType}
 	} else {
-		body = make([]byte, 0, 320)
+		// A writer does not keep what it is given (io.Writer), so the next refusal may have the buffer.
+		buf := bodies.Get().(*[]byte)
+		defer bodies.Put(buf)
 		if acceptsProblem(r) {
 			h[keyType] = problemLine
-			body = appendProblem(body, &f)
+			body = appendProblem((*buf)[:0], &f)
 		} else {
 			h[keyType] = textLine
-			body = appendPhrase(body, &f)
+			body = appendPhrase((*buf)[:0], &f)
+		}
+		if cap(body) <= maxBody {
+			*buf = body
 		}
 	}
 	// A middleware that compresses announces it before it knows the length.
@@ -108,6 +113,11 @@ func (x *Renderer) Refuse(w http.ResponseWriter, r *http.Request, f Refusal) {
 		_, _ = w.Write(body)
 	}
 }
+
+// bodies are buffers for problem documents; longer ones than maxBody bytes are not kept.
+var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 512); return &b }}
+
+const maxBody = 4096
 
 // Body returns the body of a refusal as it is given, and its content type; f should come from [Renderer.Prepare], so
 // that the body repeats the header. The caller owns the bytes.
