@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"unsafe"
 )
 
 // Framework is what an adapter knows of a request beyond [http.Request].
@@ -59,8 +60,7 @@ type ipKey struct {
 const maxKept = 4096
 
 // Reset makes r ready for req. fw is what the adapter knows and may be nil; trust says whom to believe about the client
-// address, nil means the zero [Trust]. Keys made before are void. It does not allocate. A Request that goes back into a
-// pool should be Reset with nil arguments, so as not to hold on to what it served.
+// address, nil means the zero [Trust]. Keys made before are void. It does not allocate.
 func (r *Request) Reset(req *http.Request, fw Framework, trust *ClientIP) {
 	if trust == nil {
 		trust = byPeer
@@ -73,6 +73,10 @@ func (r *Request) Reset(req *http.Request, fw Framework, trust *ClientIP) {
 	r.clients[0].by, r.clients[1].by, r.ip.by = nil, nil, nil
 	r.ipProblem = nil
 }
+
+// Release lets go of the request that was served, for a Request that goes back into a pool. Keys made of it are void
+// with the next Reset.
+func (r *Request) Release() { r.Request, r.fw, r.trust, r.frozen, r.ipProblem = nil, nil, nil, "", nil }
 
 func reuse(b []byte) []byte {
 	if cap(b) > maxKept {
@@ -177,6 +181,10 @@ func (r *Request) Freeze() string {
 	}
 	return r.frozen
 }
+
+// Borrow is Freeze without the copy: the string is overwritten once r is Reset or Released, so it is only for callees
+// that keep no part of it.
+func (r *Request) Borrow() string { return unsafe.String(unsafe.SliceData(r.buf), len(r.buf)) }
 
 // Route returns the pattern of the matched route in the framework's own spelling, and "" if none matched. A method at the
 // start, as [http.ServeMux] patterns may have it, is removed; a host is kept. Without a framework it is the Pattern of

@@ -71,7 +71,7 @@ func (v *visit) prepare() outcome {
 	if out != passes {
 		return out
 	}
-	frozen := v.req.Freeze()
+	frozen := v.keys()
 	for k := range v.active {
 		a := &v.active[k]
 		if a.err != nil {
@@ -82,6 +82,14 @@ func (v *visit) prepare() outcome {
 		}
 	}
 	return out
+}
+
+// keys returns the text that all keys are cut from. It is copied, unless nobody is there who could keep a part of it.
+func (v *visit) keys() string {
+	if v.stage.keepsNoKey && v.guard.observer == nil {
+		return v.req.Borrow()
+	}
+	return v.req.Freeze()
 }
 
 // keyOf finds the key. An error that is none of keyfunc's says that the function could not tell, as when a session store

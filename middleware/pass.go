@@ -187,7 +187,7 @@ const maxKept = 64
 func (v *visit) done() {
 	v.gen.Add(1)
 	v.guard, v.stage, v.w, v.r, v.entry, v.mux = nil, nil, nil, nil, Entry{}, muxRoute{}
-	v.req.Reset(nil, nil, nil)
+	v.req.Release()
 	if cap(v.active) > maxKept {
 		v.active, v.takes, v.bounds, v.items = nil, nil, nil, nil
 	}

@@ -37,6 +37,8 @@ type stage struct {
 	stores   []store
 	enforced int  // so many of the stores are asked by policies that are no shadows; they come first
 	shadows  bool // some policy is a shadow
+
+	keepsNoKey bool // all stores are local, and no policy has a callback or a bound that keys are given to
 }
 
 // store is one limiter of a stage, with what it can.
@@ -297,7 +299,7 @@ func attempt(f func()) (err error) {
 }
 
 // Local is a [limiter.Limiter] whose state is in this process. A guard asks it before others, so that what it refuses
-// costs no trip.
+// costs no trip. It must not keep the strings of a key: they may be overwritten once the request has been served.
 type Local interface{ Local() bool }
 
 func (st *stage) addStore(l limiter.Limiter) int {
@@ -343,7 +345,12 @@ func (st *stage) subject(p *policy) {
 func (st *stage) check(name string) (errs []error) {
 	enforced := make([][]string, len(st.stores))
 	var queues []string
+	st.keepsNoKey = true
+	for k := range st.stores {
+		st.keepsNoKey = st.keepsNoKey && st.stores[k].local
+	}
 	for _, p := range st.policies {
+		st.keepsNoKey = st.keepsNoKey && p.InFlight == 0 && p.StoreKey == nil && p.Degrade == nil
 		if p.Limit == nil || p.Limiter == nil {
 			continue
 		}

@@ -218,6 +218,10 @@ type cutter struct {
 
 // Text and slices of a response are usually small enough to be allocated as one.
 type (
+	block2 struct {
+		values [2]string
+		text   [32]byte
+	}
 	block3 struct {
 		values [3]string
 		text   [48]byte
@@ -230,6 +234,9 @@ type (
 
 func newCutter(b []byte, values int) cutter {
 	switch {
+	case values <= 2 && len(b) <= 32:
+		k := new(block2)
+		return cutter{text: frozen(k.text[:copy(k.text[:], b)]), values: k.values[:values]}
 	case values <= 3 && len(b) <= 48:
 		k := new(block3)
 		return cutter{text: frozen(k.text[:copy(k.text[:], b)]), values: k.values[:values]}
