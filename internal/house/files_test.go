@@ -102,8 +102,10 @@ func TestInternalPackagesSayWhyTheyExist(t *testing.T) {
 	}
 }
 
-// sleepers are the test files outside of bubbles that may wait for the clock on the wall, each with the reason.
-var sleepers = map[string]string{}
+// sleepers are the test files that sleep and do not import synctest, each with the reason.
+var sleepers = map[string]string{
+	"limiter/memory/faults_test.go": "its cases run in bubbles that bubble_test.go makes",
+}
 
 // Time in tests is that of a synctest bubble. A test that sleeps on the wall clock is slow, and fails on a busy machine.
 func TestTestsDoNotSleep(t *testing.T) {
