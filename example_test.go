@@ -102,17 +102,19 @@ func Example_policies() {
 
 // A limit that the operator changes while serving.
 func Example_liveLimit() {
-	limit := limiter.NewVar(limiter.PerHour(1))
+	limit := limiter.NewVar(limiter.PerHour(1).With(limiter.FixedWindow))
 	guard := spillway.Must(spillway.New(spillway.Config{
 		Policies: []spillway.Policy{{Name: "live", Key: keyfunc.IP(), Limit: limit}},
 	}))
 	h := stdhttp.Middleware(guard)(ok)
 	try(h, 2, "GET", "/")
-	limit.Set(limiter.PerHour(3).With(limiter.FixedWindow))
+	if err := limit.Set(limiter.PerHour(3).With(limiter.FixedWindow)); err != nil {
+		log.Fatal(err) // an invalid limit changes nothing
+	}
 	try(h, 4, "GET", "/")
 	// Output:
 	// 200 429
-	// 200 200 200 429
+	// 200 200 429 429
 }
 
 // Plans: the limit depends on who is asking.

@@ -49,25 +49,46 @@ func (c *ClientIP) Warnings() []string { return append([]string(nil), c.warnings
 // looked at; the next is [ErrInvalidForwarded]. It does not allocate, save for a malformed IPv6 address and for backslashes
 // in Forwarded.
 func (c *ClientIP) Resolve(req *http.Request) (netip.Addr, error) {
+	addr, _, err := c.resolve(req)
+	return addr, err
+}
+
+// resolve is Resolve, and reports whether a peer that is no trusted proxy sent the header that the strategy reads.
+func (c *ClientIP) resolve(req *http.Request) (addr netip.Addr, ignored bool, err error) {
 	peer, ok := parseHop(req.RemoteAddr, false)
 	switch {
 	case !ok:
 		if !c.trustUnix || c.strategy == RemoteAddr || !unixPeer(req.RemoteAddr) {
-			return netip.Addr{}, ErrNoPeer
+			return netip.Addr{}, false, ErrNoPeer
 		}
-	case c.strategy == RemoteAddr || !c.trustsPeer(peer):
-		return peer, nil
+	case c.strategy == RemoteAddr:
+		return peer, false, nil
+	case !c.trustsPeer(peer):
+		return peer, len(req.Header[c.field()]) > 0, nil
 	}
+	lines := req.Header[c.field()]
 	switch c.strategy {
 	case XForwardedForCount:
-		return c.countHops(req.Header["X-Forwarded-For"], peer)
+		addr, err = c.countHops(lines, peer)
 	case Forwarded:
-		return c.walk(hops{lines: req.Header["Forwarded"], window: maxForwardedElement}, parseForwarded, peer)
+		addr, err = c.walk(hops{lines: lines, window: maxForwardedElement}, parseForwarded, peer)
 	case SingleHeader:
-		return single(req.Header[c.header], peer)
+		addr, err = single(lines, peer)
 	default:
-		return c.walk(hops{lines: req.Header["X-Forwarded-For"], window: maxHopElement}, parsePlainHop, peer)
+		addr, err = c.walk(hops{lines: lines, window: maxHopElement}, parsePlainHop, peer)
 	}
+	return addr, false, err
+}
+
+// field returns the canonical name of the header that the strategy reads.
+func (c *ClientIP) field() string {
+	switch c.strategy {
+	case Forwarded:
+		return "Forwarded"
+	case SingleHeader:
+		return c.header
+	}
+	return "X-Forwarded-For"
 }
 
 // Network returns the network that a client of this address is counted by: the address itself, its network if the prefix

@@ -40,6 +40,7 @@ type Request struct {
 	clients   [2]client // by the guard's trust, and by the other one asked last
 	ip        ipKey
 	ipProblem error
+	ignored   bool
 }
 
 // client is a client address as resolved by one trust; by is nil if nothing was.
@@ -71,7 +72,7 @@ func (r *Request) Reset(req *http.Request, fw Framework, trust *ClientIP) {
 	r.gen++
 	r.mac, r.probe = nil, nil
 	r.clients[0].by, r.clients[1].by, r.ip.by = nil, nil, nil
-	r.ipProblem = nil
+	r.ipProblem, r.ignored = nil, false
 }
 
 // Release lets go of the request that was served, for a Request that goes back into a pool. Keys made of it are void
@@ -254,8 +255,10 @@ func (r *Request) client(c *ClientIP) (netip.Addr, error) {
 		at = &r.clients[1]
 	}
 	if at.by != c {
-		at.addr, at.err = c.Resolve(r.Request)
+		var ignored bool
+		at.addr, ignored, at.err = c.resolve(r.Request)
 		at.by = c
+		r.ignored = r.ignored || ignored
 	}
 	return at.addr, at.err
 }
@@ -264,3 +267,7 @@ func (r *Request) client(c *ClientIP) (netip.Addr, error) {
 // ([ErrInvalidForwarded], [ErrTooFewHops]), and is nil if none was. It is for the guard to count: such requests share the
 // quota of a proxy, and a rising number means a wrong configuration or somebody trying headers.
 func (r *Request) Fallback() error { return r.ipProblem }
+
+// Ignored reports whether the peer sent the header that the [Trust] reads and was not believed, as it is no trusted proxy:
+// somebody trying, or a proxy that the trust forgets, in which case all its clients share one key.
+func (r *Request) Ignored() bool { return r.ignored }

@@ -45,6 +45,20 @@ const (
 	EventAdapt
 )
 
+var eventNames = [...]string{
+	EventDecision: "decision", EventRejected: "rejected", EventDegraded: "degraded", EventError: "error",
+	EventStoreState: "store_state", EventPanic: "panic", EventStore: "store", EventMemory: "memory",
+	EventBreaker: "breaker", EventReload: "reload", EventLease: "lease", EventAdapt: "adapt",
+}
+
+// String returns a name such as "store_state".
+func (k EventKind) String() string {
+	if k > 0 && int(k) < len(eventNames) {
+		return eventNames[k]
+	}
+	return "unknown"
+}
+
 // Outcome is the result of one policy's decision in an [EventDecision].
 type Outcome uint8
 

@@ -13,16 +13,22 @@ type Source interface{ Current() Limit }
 // or use [NewVar]. Its methods are safe for concurrent use.
 type Var struct{ p atomic.Pointer[Limit] }
 
-// NewVar returns a Var holding l.
+// NewVar returns a Var holding l. An invalid limit is held as it is, for a guard to find at start-up.
 func NewVar(l Limit) *Var {
 	v := new(Var)
-	v.Set(l)
+	v.p.Store(&l)
 	return v
 }
 
-// Set changes the limit for all later decisions. An invalid limit is stored as well and makes decisions fail with
-// [ErrInvalid]; check with [Limit.Validate] first.
-func (v *Var) Set(l Limit) { v.p.Store(&l) }
+// Set changes the limit for all later decisions. An invalid one changes nothing and is an error wrapping [ErrInvalid]: what
+// has served so far serves on.
+func (v *Var) Set(l Limit) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	v.p.Store(&l)
+	return nil
+}
 
 // Current returns the limit last set.
 func (v *Var) Current() Limit {

@@ -401,7 +401,7 @@ func (v *Var) MarshalText() ([]byte, error) { return v.Current().MarshalText() }
 func (v *Var) UnmarshalText(text []byte) error {
 	l, err := ParseLimit(string(text))
 	if err == nil {
-		v.Set(l)
+		err = v.Set(l)
 	}
 	return err
 }

@@ -57,10 +57,12 @@ func (v *visit) prepare() outcome {
 			if out == passes {
 				out = forbidden
 			}
+			v.guard.keyless(a.policy, a.err)
 		default:
 			if out == passes {
 				out = broken
 			}
+			v.guard.malformed(a.policy, a.err)
 		}
 		if kept != k {
 			v.active[kept] = *a
@@ -68,6 +70,9 @@ func (v *visit) prepare() outcome {
 		kept++
 	}
 	v.active = v.active[:kept]
+	if v.req.Ignored() {
+		v.guard.ignored(v.r.RemoteAddr)
+	}
 	if out != passes {
 		return out
 	}
@@ -77,12 +82,17 @@ func (v *visit) prepare() outcome {
 		if a.err != nil {
 			continue
 		}
-		if a.err = v.limitOf(a, frozen); a.err != nil && !a.Shadow {
+		if a.err = v.limitOf(a, frozen); a.err == nil {
+			continue
+		}
+		v.guard.malformed(a.policy, a.err)
+		if !a.Shadow {
 			out = broken
 		}
 	}
 	return out
 }
+
 
 // keys returns the text that all keys are cut from. It is copied, unless nobody is there who could keep a part of it.
 func (v *visit) keys() string {
@@ -108,27 +118,43 @@ func (v *visit) keyOf(a *active) (err error) {
 
 // limitOf finds what to take.
 func (v *visit) limitOf(a *active, frozen string) (err error) {
-	defer v.contain(a.policy, "Limit", &err)
+	callback := "Limit"
+	defer func() {
+		if r := recover(); r != nil {
+			err = errPanic
+			v.guard.panicked(v.r.Context(), a.policy, callback, r)
+		}
+	}()
 	a.id = a.span.In(frozen)
 	if a.Partition != nil && !a.Shadow {
+		callback = "Partition"
 		a.partition = a.Partition(a.span)
 	}
 	if a.Limit == nil {
 		return nil
 	}
+	if a.StoreKey != nil {
+		callback = "StoreKey"
+	}
 	a.key = a.storeKey(a.id)
 	a.cost = 1
 	if a.Cost != nil {
+		callback = "Cost"
 		if a.cost = a.Cost(&v.req); a.cost < 0 {
 			return errCost
 		}
 	}
+	callback = "Limit"
 	if a.nominal = a.policy.fixed; a.nominal == nil {
+		if a.Plan != nil {
+			callback = "Plan"
+		}
 		if a.nominal, err = a.policy.told.of(a.policy, a.policy.nominal(&v.req)); err != nil {
 			return err
 		}
 	}
 	if a.limit = &a.nominal.limit; len(a.Adjust) > 0 {
+		callback = "Adjust"
 		return v.adjust(a)
 	}
 	return nil

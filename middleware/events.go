@@ -134,6 +134,31 @@ func (c *core) undecided(ctx context.Context, p *policy, key limiter.Key, err er
 	}
 }
 
+// keyless tells once for each policy why requests are answered with 403: a client sees no more than that.
+func (c *core) keyless(p *policy, err error) {
+	if p.state.keyless.CompareAndSwap(false, true) {
+		c.log.Warn("spillway: requests without a key are refused; OnNoKey can let other policies decide. "+
+			"Is the guard in front of what sets the key?", "policy", p.Name, "cause", err)
+	}
+}
+
+// malformed tells once for each policy what it asks for and cannot be decided: each time would be a log that input can
+// fill. Panics have a log of their own.
+func (c *core) malformed(p *policy, err error) {
+	if !errors.Is(err, errPanic) && p.state.malformed.CompareAndSwap(false, true) {
+		c.log.Error("spillway: a policy cannot decide some requests, which are refused with 503; this is told once",
+			"policy", p.Name, "cause", reasonOf(err), "error", err)
+	}
+}
+
+// ignored tells once that a header with client addresses came from a peer that is not trusted.
+func (c *core) ignored(peer string) {
+	if c.ignoring.CompareAndSwap(false, true) {
+		c.log.Warn("spillway: a peer that is not in ClientIP.TrustedProxies sent client addresses, which are not believed. "+
+			"If it is a proxy of yours, all its clients share one key", "peer", peer)
+	}
+}
+
 // decidedAgain ends a row of undecided.
 func (c *core) decidedAgain(p *policy) {
 	if p.state.undecided.CompareAndSwap(true, false) {

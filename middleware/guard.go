@@ -43,6 +43,7 @@ type core struct {
 	update   sync.Mutex
 	mounted  sync.Map // stage name → true, once asked for
 	panics   sync.Once
+	ignoring atomic.Bool
 }
 
 // New returns the guard of cfg. The error names everything that is wrong, joined. New calls each key function once with
@@ -95,6 +96,9 @@ func New(cfg Config) (*Guard, error) {
 func (g *Guard) Stage(name string) *Guard {
 	if name == "" {
 		name = StageEdge
+	}
+	if name == StageManual {
+		g.log.Warn("spillway: the policies of this stage are for Guard.Take and not meant for requests", "stage", name)
 	}
 	g.mounted.Store(name, true)
 	return &Guard{core: g.core, name: name}

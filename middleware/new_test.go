@@ -73,7 +73,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		"delay of a bucket": {config{Policies: with(func(p *policy) { p.MaxDelay = time.Second })}, "MaxDelay belongs to a leaky_bucket"},
 		"delay without batch": {config{Policies: with(func(p *policy) {
 			p.Limit, p.MaxDelay, p.Limiter = queue, time.Second, single{newFake()}
-		})}, "MaxDelay: its Limiter cannot hold"},
+		})}, "its Limiter cannot hold requests"},
 		"refund":           {config{Policies: with(func(p *policy) { p.Refund, p.Limiter = func(int) bool { return true }, single{newFake()} })}, "Refund: its Limiter cannot give back"},
 		"headers":          {config{Policies: with(func(p *policy) { p.Headers = response.Set{Draft: 99} })}, "Headers: "},
 		"messages":         {config{Policies: with(func(p *policy) { p.Messages = map[string]string{"not a tag!": "x"} })}, "Messages: "},

@@ -65,16 +65,16 @@ func TestPanicsOfCallbacks(t *testing.T) {
 		"Key": {func(p *policy) {
 			p.Key = func(r *keyfunc.Request) (keyfunc.Key, error) { boom(); return r.Key("k", "v"), nil }
 		}, 503, ok, 10, "a panic Key"},
-		"Cost": {func(p *policy) { p.Cost = func(*keyfunc.Request) int { boom(); return 1 } }, 503, ok, 10, "a panic Limit"},
+		"Cost": {func(p *policy) { p.Cost = func(*keyfunc.Request) int { boom(); return 1 } }, 503, ok, 10, "a panic Cost"},
 		"Plan": {func(p *policy) {
 			p.Plan = func(*keyfunc.Request) (limiter.Limit, bool) { boom(); return perMinute, true }
-		}, 503, ok, 10, "a panic Limit"},
+		}, 503, ok, 10, "a panic Plan"},
 		"Limit": {func(p *policy) { p.Limit = fickle{&on} }, 503, ok, 10, "a panic Limit"},
 		"Adjust": {func(p *policy) {
 			p.Adjust = []limiter.Adjuster{adjust(func(_ time.Time, l limiter.Limit) limiter.Limit { boom(); return l })}
-		}, 503, ok, 10, "a panic Limit"},
-		"StoreKey":                        {func(p *policy) { p.StoreKey = func(k limiter.Key) string { boom(); return k.ID } }, 503, ok, 10, "a panic Limit"},
-		"Partition":                       {func(p *policy) { p.Partition = func(keyfunc.Key) []byte { boom(); return nil } }, 503, ok, 10, "a panic Limit"},
+		}, 503, ok, 10, "a panic Adjust"},
+		"StoreKey":                        {func(p *policy) { p.StoreKey = func(k limiter.Key) string { boom(); return k.ID } }, 503, ok, 10, "a panic StoreKey"},
+		"Partition":                       {func(p *policy) { p.Partition = func(keyfunc.Key) []byte { boom(); return nil } }, 503, ok, 10, "a panic Partition"},
 		"Limiter":                         {func(p *policy) { p.Limiter = broken }, 503, ok, 10, " panic Limiter"},
 		"Limiter that decides one by one": {func(p *policy) { p.Limiter = single{broken} }, 503, ok, 10, " panic Limiter"},
 		"Refund":                          {func(p *policy) { p.Refund = func(int) bool { boom(); return true } }, 200, ok, 9, "a panic Refund"},

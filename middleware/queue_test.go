@@ -149,10 +149,12 @@ func TestTwoQueuesAtOnce(t *testing.T) {
 	require.Equal(t, 4, left(t, g, request("GET", "/"), "c"))
 }
 
-// A queue on a limiter that decides one take at a time holds nobody, but keeps the spacing.
+// A queue on a limiter that decides one take at a time holds nobody, but keeps the spacing. Its author has to say so.
 func TestQueueWithoutBatch(t *testing.T) {
+	_, err := middleware.New(config{Limiter: single{newFake()}, Policies: byIP(policy{Name: "q", Limit: queueOf(5)})})
+	require.ErrorContains(t, err, "MaxDelay −1")
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, config{Limiter: single{newFake()}, Policies: byIP(policy{Name: "q", Limit: queueOf(5)})})
+		g := newGuard(t, config{Limiter: single{newFake()}, Policies: byIP(policy{Name: "q", Limit: queueOf(5), MaxDelay: -1})})
 		at, refused := atOnce(g, 3)
 		require.Equal(t, []time.Duration{0}, at)
 		require.Len(t, refused, 2)

@@ -69,7 +69,9 @@ type policy struct {
 
 // policyState is what outlives a change of the policies: it belongs to the policy's name and stage.
 type policyState struct {
-	undecided atomic.Bool // the store was away at the last decision
+	undecided atomic.Bool // no decision could be made at the last request
+	keyless   atomic.Bool // it has been told that requests have no key
+	malformed atomic.Bool // and that some are malformed
 	inflight  inflight
 }
 
@@ -231,7 +233,7 @@ func (c *core) check(p *policy, bad func(string, ...any)) {
 			bad("Limiter: neither the policy nor Config names one")
 		}
 		told, err := p.told.of(p, l)
-		if err != nil {
+		if err != nil && keyfunc.ValidName(p.Name) { // a bad name has been told
 			bad("%w", err)
 		}
 		if _, plain := p.Limit.(limiter.Limit); plain && p.Plan == nil {
@@ -361,8 +363,8 @@ func (st *stage) check(name string) (errs []error) {
 				queues = append(queues, p.Name)
 			}
 		}
-		if s.batcher == nil && p.MaxDelay > 0 {
-			errs = append(errs, fmt.Errorf("middleware: policy %q: MaxDelay: its Limiter cannot hold requests (no limiter.Batcher)", p.Name))
+		if waits := p.MaxDelay > 0 || p.queue && !p.Shadow && p.MaxDelay == 0 && p.Limit.Current().Quota() > 1; s.batcher == nil && waits && name != StageManual {
+			errs = append(errs, fmt.Errorf("middleware: policy %q: its Limiter cannot hold requests for their turn (no limiter.Batcher); MaxDelay −1 means that none is held", p.Name))
 		}
 		if s.refunder == nil && p.Refund != nil {
 			errs = append(errs, fmt.Errorf("middleware: policy %q: Refund: its Limiter cannot give back (no limiter.Refunder)", p.Name))
@@ -377,13 +379,13 @@ func (st *stage) check(name string) (errs []error) {
 			asked++
 		}
 		if len(names) > 1 && st.stores[k].batcher == nil {
-			errs = append(errs, fmt.Errorf("middleware: stage %q: policies %q share a Limiter that cannot decide them as one (no limiter.Batcher)", name, names))
+			errs = append(errs, fmt.Errorf("middleware: stage %q: policies %q share a Limiter that cannot decide them as one (no limiter.Batcher); put them into different stages, or use one that can", name, names))
 		}
 	}
 	if asked > 1 {
 		for k, names := range enforced {
 			if len(names) > 0 && st.stores[k].refunder == nil {
-				errs = append(errs, fmt.Errorf("middleware: stage %q: policies %q: with several Limiters in a stage each must be able to give back (no limiter.Refunder)", name, names))
+				errs = append(errs, fmt.Errorf("middleware: stage %q: policies %q: with several Limiters in a stage each must be able to give back (no limiter.Refunder); put them into different stages, or use limiters that can", name, names))
 			}
 		}
 	}

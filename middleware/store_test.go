@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/middleware"
 )
@@ -192,17 +193,58 @@ func TestStatelessLimitsAskNobody(t *testing.T) {
 	require.Zero(t, f.calls.Load())
 }
 
-// A limit that becomes invalid while serving refuses, and never opens the gate.
+// source is a limiter.Source of somebody's own, which may yield anything.
+type source struct{ limit limiter.Limit }
+
+func (s *source) Current() limiter.Limit { return s.limit }
+
+// A limit that becomes invalid while serving refuses, never opens the gate, and is told in the log.
 func TestInvalidWhileServing(t *testing.T) {
+	s, log := &source{perMinute}, new(logged)
+	g := newGuard(t, config{Logger: log.logger(), Policies: byIP(policy{Name: "a", Limit: s})})
+	require.Equal(t, 200, get(g, "192.0.2.7").Code)
+	s.limit = limiter.Limit{}
+	for range 3 {
+		w := get(g, "192.0.2.7")
+		require.Equal(t, 503, w.Code)
+		require.Empty(t, w.Header().Get("Retry-After"))
+	}
+	require.Equal(t, 1, strings.Count(log.take(), "cause=invalid"))
+	s.limit = perMinute
+	require.Equal(t, 200, get(g, "192.0.2.7").Code)
+}
+
+// A Var refuses what is invalid and keeps what it had.
+func TestVarKeepsTheLastGoodLimit(t *testing.T) {
 	v := limiter.NewVar(perMinute)
 	g := guardOf(t, policy{Name: "a", Limit: v})
+	require.ErrorIs(t, v.Set(limiter.PerMinute(0)), limiter.ErrInvalid)
 	require.Equal(t, 200, get(g, "192.0.2.7").Code)
-	v.Set(limiter.Limit{})
-	w := get(g, "192.0.2.7")
-	require.Equal(t, 503, w.Code)
-	require.Empty(t, w.Header().Get("Retry-After"))
-	v.Set(perMinute)
-	require.Equal(t, 200, get(g, "192.0.2.7").Code)
+}
+
+// Who is refused with 403, or believed to be another, learns nothing; the operator is told once.
+func TestTheLogExplains(t *testing.T) {
+	log := new(logged)
+	g := newGuard(t, config{
+		Logger:   log.logger(),
+		ClientIP: keyfunc.Trust{Strategy: keyfunc.XForwardedFor, TrustedProxies: []string{"198.51.100.0/24"}},
+		Policies: []policy{
+			{Name: "a", Key: keyfunc.IP(), Limit: perMinute},
+			{Name: "b", Key: keyfunc.Header("X-Api-Key"), Limit: perMinute, Match: middleware.Match{Routes: []string{"/keyed"}}},
+		},
+	})
+	for range 3 {
+		r := request("GET", "/")
+		r.Header.Set("X-Forwarded-For", "203.0.113.9")
+		require.Equal(t, 200, serve(g, r, ok).Code)
+		require.Equal(t, 403, serve(g, request("GET", "/keyed"), ok).Code)
+	}
+	text := log.take()
+	require.Equal(t, 1, strings.Count(text, "not in ClientIP.TrustedProxies"), text)
+	require.Equal(t, 1, strings.Count(text, "requests without a key are refused"), text)
+
+	g.Stage(middleware.StageManual)
+	require.Contains(t, log.take(), "Guard.Take")
 }
 
 // A refusal that cannot be given back is still that refusal.

@@ -88,7 +88,7 @@ func TestCountersLiveOn(t *testing.T) {
 		v := limiter.NewVar(limiter.PerHour(5).With(limiter.FixedWindow))
 		require.NoError(t, g.Update(byIP(policy{Name: "a", Limit: v})))
 		require.Equal(t, 2, left(t, g, request("GET", "/"), "a"))
-		v.Set(limiter.PerHour(8).With(limiter.FixedWindow))
+		require.NoError(t, v.Set(limiter.PerHour(8).With(limiter.FixedWindow)))
 		require.Equal(t, "8", get(g, "192.0.2.7").Header().Get("X-RateLimit-Limit"))
 		require.Equal(t, 4, left(t, g, request("GET", "/"), "a"))
 	})

@@ -58,15 +58,27 @@ func (v *visit) verdict(out outcome) Verdict {
 // Peek says how r stands with the policies of this stage, and takes nothing: Allowed is what the guard would answer if
 // nobody came first. The RetryAfter of a policy that would refuse is when one more unit is there; a cost of several may
 // have to wait longer. Of events only errors are emitted. An error means that it could not tell.
-func (g *Guard) Peek(r *http.Request, e Entry) (Verdict, error) { return g.examine(r, e, true) }
+//
+// At most one Entry tells what a framework knows of r; without one, keys and routes are those of net/http.
+func (g *Guard) Peek(r *http.Request, known ...Entry) (Verdict, error) {
+	return g.examine(r, known, true)
+}
 
 // Check decides r as [Guard.Enter] does and takes what it allows, but writes nothing and never waits: Verdict.Delay says
 // how long the caller has to hold the request. Bounds on requests in flight are looked at and not entered, as nobody
 // would leave them. An error means that no decision was made and nothing taken, where the guard would have refused for
 // that; a policy that fails open is an allowed one that is not Decided.
-func (g *Guard) Check(r *http.Request, e Entry) (Verdict, error) { return g.examine(r, e, false) }
+//
+// At most one Entry tells what a framework knows of r; without one, keys and routes are those of net/http.
+func (g *Guard) Check(r *http.Request, known ...Entry) (Verdict, error) {
+	return g.examine(r, known, false)
+}
 
-func (g *Guard) examine(r *http.Request, e Entry, look bool) (Verdict, error) {
+func (g *Guard) examine(r *http.Request, known []Entry, look bool) (Verdict, error) {
+	var e Entry
+	if len(known) > 0 {
+		e = known[0]
+	}
 	st := g.stage()
 	if st == nil || !g.cfg.CountPreflights && preflight(r) {
 		return Verdict{Allowed: true}, nil
@@ -119,8 +131,8 @@ func (v *visit) firstError() error {
 
 // Take takes n units of a policy for a key that is known only inside a handler or a worker, such as a phone number or
 // the size of an upload. The value is encoded by the guard and may be any non-empty bytes. The policy may be in any
-// stage; one that is only for Take belongs into [StageManual]. Its Cost, Key, Plan, InFlight and Refund are not used. A
-// Shadow policy always allows.
+// stage; one that is only for Take belongs into [StageManual]. Its Cost, Key, Plan, InFlight and Refund are not used, and
+// its counters are never those of requests: the key is of a kind of its own. A Shadow policy always allows.
 //
 // An error means that no decision was made: what becomes of that is the caller's to say, OnStoreError is not applied.
 // An unknown policy, an empty key and a negative n are errors wrapping [limiter.ErrInvalid].

@@ -93,7 +93,7 @@ func TestCheck(t *testing.T) {
 func TestVerdictOfNothing(t *testing.T) {
 	g := newGuard(t, config{Exempt: match{Methods: []string{"HEAD"}}, Policies: byIP(policy{Name: "a", Limit: limiter.DenyAll, Match: match{Methods: []string{"GET", "OPTIONS"}}})})
 	for _, r := range []*http.Request{request("POST", "/"), request("HEAD", "/"), preflight()} {
-		for _, ask := range []func(*http.Request, middleware.Entry) (middleware.Verdict, error){g.Peek, g.Check, g.Stage("x").Check} {
+		for _, ask := range []func(*http.Request, ...middleware.Entry) (middleware.Verdict, error){g.Peek, g.Check, g.Stage("x").Check} {
 			v, err := ask(r, middleware.Entry{})
 			require.NoError(t, err)
 			require.Equal(t, middleware.Verdict{Allowed: true}, v)

@@ -86,6 +86,11 @@ func (o *options) refuse(c echo.Context, v *middleware.Verdict) error {
 	return c.NoContent(v.Status)
 }
 
+// Entry is what Echo knows of a request, for [middleware.Guard.Peek] and [middleware.Guard.Check] inside handlers:
+//
+//	verdict, err := guard.Peek(c.Request(), echolimit.Entry(c))
+func Entry(c echo.Context) middleware.Entry { return middleware.Entry{Framework: &routed{c}} }
+
 // serve runs the rest of the chain and settles.
 func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 	res := c.Response()

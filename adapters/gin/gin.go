@@ -65,6 +65,11 @@ func Middleware(guard *middleware.Guard, opts ...Option) gin.HandlerFunc {
 	}
 }
 
+// Entry is what Gin knows of a request, for [middleware.Guard.Peek] and [middleware.Guard.Check] inside handlers:
+//
+//	verdict, err := guard.Peek(c.Request, ginlimit.Entry(c))
+func Entry(c *gin.Context) middleware.Entry { return middleware.Entry{Framework: routed{c}} }
+
 // serve runs the rest of the chain and settles.
 func serve(c *gin.Context, pass *middleware.Pass) {
 	w := &writer{ResponseWriter: c.Writer, out: pass.Writer()}
