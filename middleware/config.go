@@ -18,7 +18,8 @@ type Event = limiter.Event
 
 // Config is what [New] needs.
 type Config struct {
-	// Limiter decides for policies that name none. Required unless every policy names its own.
+	// Limiter decides for policies that name none. [New] requires it unless every policy names its own; the face of the
+	// library, spillway.New, supplies a memory store.
 	Limiter limiter.Limiter
 	// Policies are the rules, in the order in which responses tell them. No policy is a valid set: everything passes.
 	Policies []Policy

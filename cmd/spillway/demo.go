@@ -168,7 +168,7 @@ func explain(w io.Writer, servers []*demoServer) {
 	fmt.Fprintf(w, `
 Try (each works on all three):
 
-  # 5 per 10 s per client: the sixth within that time is a 429 with Retry-After
+  # 5 per 10 s per client, one more every 2 s: the sixth in a row is a 429 with Retry-After
   for i in 1 2 3 4 5 6; do curl -i http://%[1]s/hello; done
 
   # two policies, 2/s with bursts of 4 per client and 30 a minute for all: both are told, a refusal charges neither
