@@ -69,6 +69,7 @@ func (l *Limiter) quick(d *limiter.Decision, k *limiter.Key, limit *limiter.Limi
 		return false
 	}
 	c := &seg.cells[i]
+	due := l.due(now)
 	w := c.lock()
 	if w&movedBit != 0 || c.hash.Load() != h {
 		c.unlock(w)
@@ -83,7 +84,7 @@ func (l *Limiter) quick(d *limiter.Decision, k *limiter.Key, limit *limiter.Limi
 	r.Decide(d, &s, limiter.Reading{Now: now, Caller: true}, n, maxDelay, true)
 	c.at, c.frac, c.units = s.At, s.Frac, uint32(s.Units)
 	c.unlock(w)
-	if l.due(now) {
+	if due {
 		l.sweep(now)
 	}
 	return true

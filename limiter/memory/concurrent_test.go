@@ -174,7 +174,7 @@ func TestOverflowUnderFire(t *testing.T) {
 
 // Calls that close, reset and change limits meanwhile end, and say so.
 func TestCloseUnderFire(t *testing.T) {
-	for range 20 {
+	for range 5 {
 		l := newLimiter(t, memory.Config{MaxKeys: 500})
 		var closed atomic.Int64
 		together(8, func(g int) {

@@ -24,14 +24,14 @@
 //
 // # Keys as hashes
 //
-// A key is kept as a 64-bit hash of its space, identity and algorithm under a random seed of this store, not as text.
-// Two keys with one hash would share a counter. The chance that any two of a million keys do is 3 in 10⁸; since the seed
-// is secret and random nobody can aim for it.
+// A key is kept as a 64-bit hash of its space, identity and algorithm under random secrets of this store, not as text.
+// Two keys with one hash would share a counter. The chance that any two of a million keys do is 3 in 10⁸; since the
+// secrets are never shown, nobody can aim for it.
 //
 // # Time
 //
-// The store reads the monotonic clock while it holds the key's state, so its time never steps and readings never arrive
-// out of order. An instant given by a caller may be late: it then earns nothing and moves nothing back. It should not be
-// more than a second late, or it may meet a key that is forgotten already. An instant in the future holds the key there
-// until the clock arrives.
+// The store has a monotonic clock of its own, so its time never steps. A call that is overtaken by another on its key is
+// late by nanoseconds, and that earns nothing. An instant given by a caller may be late as well, and earns nothing either.
+// It should not be more than a second late, or it may meet a key that is forgotten already. An instant in the future
+// holds the key there until the clock arrives.
 package memory

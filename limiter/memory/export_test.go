@@ -63,7 +63,7 @@ func (l *Limiter) Verify() error {
 			if x := s.sideOf(i); x != nil {
 				logged += int64(x.log.Cap())
 			}
-			if at := l.idleAt(ref{seg: s, i: i}, w); l.rules.at(w) != nil && at < s.idle.Load() {
+			if at := l.idleAt(ref{seg: s, i: i}, w); at < s.idle.Load() {
 				return fmt.Errorf("cell %d of %x is idle at %d, before %d", i, s.prefix, at, s.idle.Load())
 			}
 		}

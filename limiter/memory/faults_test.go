@@ -95,7 +95,7 @@ func TestFieldFaults(t *testing.T) {
 				l, err := memory.New(memory.Config{})
 				require.NoError(t, err)
 				allow(t, l, id(0), limiter.PerHour(1), 1)
-				require.Equal(t, before, runtime.NumGoroutine())
+				require.LessOrEqual(t, runtime.NumGoroutine(), before)
 				l.Close()
 				l.Close()
 				_, err = l.Allow(ctx, id(0), limiter.PerHour(1), 1)
@@ -210,7 +210,7 @@ func TestFieldFaults(t *testing.T) {
 			for i := range 1000 {
 				allow(t, l, id(i), limiter.Per(1e9, time.Microsecond), 1)
 			}
-			require.Equal(t, before, runtime.NumGoroutine())
+			require.LessOrEqual(t, runtime.NumGoroutine(), before)
 		},
 	})
 

@@ -3,7 +3,6 @@ package memory
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,7 +94,7 @@ func New(c Config) (*Limiter, error) {
 	}
 	l := &Limiter{
 		clock:    newClock(time.Now()),
-		hasher:   newHasher(maphash.MakeSeed(), maphash.MakeSeed()),
+		hasher:   newHasher(),
 		maxKeys:  int64(c.MaxKeys),
 		maxLog:   int64(c.MaxLogEntries),
 		observer: c.Observer,

@@ -81,6 +81,9 @@ func (l *Limiter) obtainOverflow(k *limiter.Key, a limiter.Algorithm, at int64) 
 			w, _ = l.adopt(ref{s, i, h}, ref{s, j, last})
 		}
 	}
+	if w != 0 {
+		s.lower(l.idleAt(ref{s, i, h}, w))
+	}
 	c.unlock(w)
 	return ref{s, i, h}, true
 }

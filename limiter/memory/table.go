@@ -85,6 +85,9 @@ func (l *Limiter) obtain(k *limiter.Key, r *rule, h uint64, at int64) (_ ref, op
 		}
 		c := s.claim(i, h, own)
 		w := l.inherit(k, r.limit.Algorithm, ref{s, i, h}) // before anybody else can lock the cell
+		if w != 0 {                                        // else whoever decides on it notes when it becomes idle
+			s.lower(l.idleAt(ref{s, i, h}, w))
+		}
 		c.unlock(w)
 		s.mu.Unlock()
 		return ref{s, i, h}, true
