@@ -58,7 +58,7 @@ type Limiter struct {
 	segments atomic.Int64
 	perDepth [maxDepth + 1]int
 
-	overMu sync.Mutex // writers of over
+	overMu sync.Mutex // writers of over, and what the mutex of an ordinary segment guards
 
 	passSegments atomic.Int64 // most segments seen in the pass
 

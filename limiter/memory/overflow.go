@@ -6,10 +6,10 @@ import (
 	"github.com/spillway-go/spillway/limiter"
 )
 
-// Beyond the cap keys share overflow cells, a few per space and algorithm. They live in a segment of their own, are exempt from
-// the cap and bounded in number; when even they are used up, all other keys of an algorithm share its cell of last
-// resort. What a key was charged is always contained in the cell it finds first: its own, the shared one, the last
-// resort. A cell that comes into being starts as a copy of the next one, so nobody gains by moving.
+// Beyond the cap keys share overflow cells, a few per space and algorithm. They live in a segment of their own, are
+// exempt from the cap and bounded in number; when even they are used up, all other keys of an algorithm share its cell
+// of last resort. What a key was charged is always contained in the cell it finds first: its own, the shared one, the
+// last resort. A cell that comes into being starts as a copy of the next one, so nobody gains by moving.
 const (
 	overflowSize = 1536
 	mostOverflow = 1024

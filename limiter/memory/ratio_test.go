@@ -54,7 +54,7 @@ func BenchmarkRatio(b *testing.B) {
 				}
 			}
 			runtime.GC()
-			const calls, rounds = 100_000, 61
+			const calls, rounds = 100_000, 31
 			cpu, wall := make([][]float64, len(limiters)), make([][]float64, len(limiters))
 			for range b.N {
 				for r := range rounds {

@@ -135,11 +135,13 @@ func (l *Limiter) reclaim(now int64) (found bool) {
 	return false
 }
 
-// report tells the observer about the table. No lock may be held.
+// report tells the observer about the table. No lock may be held. A panic of the observer is dropped: it must not undo
+// the decision that it happens to ride on.
 func (l *Limiter) report() {
 	if l.observer == nil {
 		return
 	}
+	defer func() { _ = recover() }()
 	l.observer.Observe(limiter.Event{
 		Kind:     limiter.EventMemory,
 		Time:     time.Now(),

@@ -3,8 +3,7 @@ package memory
 import "github.com/spillway-go/spillway/limiter"
 
 // The table is extendible hashing: a directory over segments, each with a mutex for those who add, free or move cells.
-// Locks are taken in the order segment.mu, overMu, overflow segment.mu, dirMu, lock bits. A second segment's mutex is only ever
-// tried.
+// Locks are taken in the order segment.mu, overMu, dirMu, lock bits. A second segment's mutex is only ever tried.
 
 // graceTime is how long a key is kept after its quota is back: instants of callers may be so late.
 const graceTime = int64(1e9)
