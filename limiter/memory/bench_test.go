@@ -1,7 +1,7 @@
 package memory_test
 
 import (
-	"math/rand"
+	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -51,14 +51,14 @@ func benchKeys(n int) []string {
 }
 
 func benchIndex(s scenario) []uint32 {
-	r := rand.New(rand.NewSource(1))
+	r := rand.New(rand.NewPCG(1, 1))
 	index := make([]uint32, indexLen)
 	zipf := rand.NewZipf(r, 1.1, 1, uint64(max(2, s.keys)-1))
 	for i := range index {
 		if s.zipf {
 			index[i] = uint32(zipf.Uint64())
 		} else {
-			index[i] = uint32(r.Intn(s.keys))
+			index[i] = uint32(r.IntN(s.keys))
 		}
 	}
 	return index
