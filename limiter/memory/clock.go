@@ -17,8 +17,8 @@ func (c *clock) now() int64 { return c.unix + int64(time.Since(c.base)) }
 
 // Instants of callers are clamped to 1970…2262, so that the difference of two fits an int64.
 const (
-	minInstant = 0
-	maxInstant = math.MaxInt64 - graceTime
+	minInstant int64 = 0
+	maxInstant int64 = math.MaxInt64 - graceTime
 )
 
 // of returns an instant of a caller on this clock. If it has a monotonic reading, that is what counts.

@@ -157,7 +157,7 @@ func addN(a, b int) int {
 // resolve finds the cell of every part, adding those that a take is going to need. false: closed.
 func (g *group) resolve(takes []limiter.Take) bool {
 	l := g.l
-	var at int64 = maxInstant
+	at := maxInstant
 	if !g.at.IsZero() {
 		at = l.clock.of(g.at)
 	}
