@@ -129,6 +129,12 @@ func (ln *line) better(b *line, refused bool) bool {
 // replaced only if ours has fewer units left. A refusal takes the place of what a pass has told, and a pass changes
 // nothing on a response that has a Retry-After.
 func (x *Renderer) WriteHeaders(h http.Header, r *http.Request, now time.Time, items []Item) {
+	if len(items) == 1 && x.plain && len(h) == 0 && x.writeOne(h, now, &items[0]) {
+		if x.expose && r != nil {
+			exposeFields(h, r, false)
+		}
+		return
+	}
 	var few [4]line
 	s := sheet{lines: few[:0]}
 	for i := range items {

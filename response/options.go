@@ -46,6 +46,7 @@ type Renderer struct {
 	maxRetry   int64
 	jitter     time.Duration
 	perSecond  int64
+	plain      bool // no option changes how the X fields and Retry-After are made
 	messages   *Messages
 	body       func(*http.Request, Refusal) (string, []byte)
 }
@@ -88,6 +89,7 @@ func New(o Options) (*Renderer, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	x.plain = !x.resetDelta && !x.retryDate && x.jitter == 0 && x.perSecond == 0
 	return x, nil
 }
 

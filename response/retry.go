@@ -54,7 +54,9 @@ func parseRetry(lines []string, now func() time.Time) (wait time.Duration, line 
 }
 
 func parseRetryLine(text string, now func() time.Time) (time.Duration, bool) {
-	text = strings.Trim(text, " \t")
+	if n := len(text); n > 0 && (text[0] <= ' ' || text[n-1] <= ' ') {
+		text = strings.Trim(text, " \t")
+	}
 	if text == "" {
 		return 0, false
 	}

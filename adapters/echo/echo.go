@@ -37,42 +37,51 @@ func WithSkipper(skip func(echo.Context) bool) Option {
 // A request is settled by its real status: an error that is returned and not yet written is settled when the error
 // handler writes it. If nobody ever does, the request stays charged.
 func Middleware(guard *middleware.Guard, opts ...Option) echo.MiddlewareFunc {
-	var o options
+	m := &mounted{guard: guard, mount: guard.Mount()}
 	for _, opt := range opts {
-		opt(&o)
+		opt(&m.options)
 	}
-	mount := guard.Mount()
-	mark := fmt.Sprintf("spillway %p", mount)
+	m.mark = fmt.Sprintf("spillway %p", m.mount)
+	// Echo calls this for every request, so what it returns holds two pointers and no more.
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if o.skip != nil && o.skip(c) {
-				return next(c)
-			}
-			if mount.Several() {
-				if c.Get(mark) != nil {
-					return next(c)
-				}
-				c.Set(mark, true)
-			}
-			known := routes.Get().(*routed)
-			known.c = c
-			pass := guard.Enter(c.Response(), c.Request(), middleware.Entry{
-				Framework: known, Below: c.Response().Writer, Defer: o.denied != nil,
-			})
-			known.c = nil // nobody asks for the route once the request has been decided
-			routes.Put(known)
-			if !pass.Proceed() {
-				return o.refuse(c, pass.Denied())
-			}
-			if r := pass.Request(); r != c.Request() {
-				c.SetRequest(r)
-			}
-			if !pass.Settles() {
-				return next(c)
-			}
-			return serve(c, next, &pass)
-		}
+		return func(c echo.Context) error { return m.handle(c, next) }
 	}
+}
+
+// mounted is a guard at one place of a chain.
+type mounted struct {
+	options
+	guard *middleware.Guard
+	mount *middleware.Mount
+	mark  string // of requests that the stage has decided
+}
+
+func (m *mounted) handle(c echo.Context, next echo.HandlerFunc) error {
+	if m.skip != nil && m.skip(c) {
+		return next(c)
+	}
+	if m.mount.Several() {
+		if c.Get(m.mark) != nil {
+			return next(c)
+		}
+		c.Set(m.mark, true)
+	}
+	known := routes.Get().(*routed)
+	known.c = c
+	res, req := c.Response(), c.Request()
+	pass := m.guard.Enter(res, req, middleware.Entry{Framework: known, Below: res.Writer, Defer: m.denied != nil})
+	known.c = nil // nobody asks for the route once the request has been decided
+	routes.Put(known)
+	if !pass.Proceed() {
+		return m.refuse(c, pass.Denied())
+	}
+	if r := pass.Request(); r != req {
+		c.SetRequest(r)
+	}
+	if !pass.Settles() {
+		return next(c)
+	}
+	return serve(c, next, &pass)
 }
 
 // refuse answers what the guard has left to answer.
