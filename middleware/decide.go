@@ -93,7 +93,6 @@ func (v *visit) prepare() outcome {
 	return out
 }
 
-
 // keys returns the text that all keys are cut from. It is copied, unless nobody is there who could keep a part of it.
 func (v *visit) keys() string {
 	if v.stage.keepsNoKey && v.guard.observer == nil {
