@@ -11,7 +11,7 @@ import (
 // lock bit in word, and so is writing hash; reading hash is not.
 //
 // The bit is held for arithmetic only. Who holds one may take that of another cell with a higher place in the order
-// (see group.lock), and nothing else.
+// (see ref.before), and nothing else.
 type cell struct {
 	hash  atomic.Uint64
 	at    int64

@@ -72,7 +72,7 @@ func (l *Limiter) decide(at time.Time, takes []limiter.Take) (bool, error) {
 		if !g.resolve(takes) {
 			return false, errClosed
 		}
-		if g.lock(takes) {
+		if g.arrange() && g.lock(takes) {
 			break
 		}
 	}
@@ -164,8 +164,7 @@ func (g *group) resolve(takes []limiter.Take) bool {
 	if l.dir.Load() == nil {
 		return false
 	}
-	slots := g.slots()
-	parts := slots[:g.n]
+	parts := g.slots()[:g.n]
 	for i := range parts {
 		p := &parts[i]
 		p.ref, p.total, p.lead, p.holder = ref{}, p.n, int32(i), int32(i)
@@ -192,6 +191,15 @@ func (g *group) resolve(takes []limiter.Take) bool {
 			return false
 		}
 	}
+	return true
+}
+
+// arrange joins the parts that share a cell and brings the cells into the order in which they are locked. false: a cell
+// has changed hands between two look-ups, so that two keys name the same one; whoever locked it for both would wait for
+// itself.
+func (g *group) arrange() bool {
+	slots := g.slots()
+	parts := slots[:g.n]
 	g.cells = 0
 	for i := range parts {
 		p := &parts[i]
@@ -200,8 +208,11 @@ func (g *group) resolve(takes []limiter.Take) bool {
 		}
 		for j := range i { // two keys may share an overflow cell; a shadow take may have the key of a real one
 			q := &parts[j]
-			if q.ref != p.ref {
+			if q.ref.seg != p.ref.seg || q.ref.i != p.ref.i {
 				continue
+			}
+			if q.ref.hash != p.ref.hash {
+				return false
 			}
 			if p.joined = true; q.holder == int32(j) {
 				p.holder, q.joined = int32(j), true
@@ -214,22 +225,14 @@ func (g *group) resolve(takes []limiter.Take) bool {
 		if p.holder != int32(i) {
 			continue
 		}
-		// All calls lock cells in one order: own ones before shared ones, by hash.
 		j := g.cells
-		for ; j > 0 && g.before(p.ref, slots[slots[j-1].order].ref); j-- {
+		for ; j > 0 && p.ref.before(slots[slots[j-1].order].ref); j-- {
 			slots[j].order = slots[j-1].order
 		}
 		slots[j].order = int32(i)
 		g.cells++
 	}
 	return true
-}
-
-func (g *group) before(p, q ref) bool {
-	if p.seg.shared != q.seg.shared {
-		return q.seg.shared
-	}
-	return p.hash < q.hash
 }
 
 // lock takes the bits of all cells. false: one has changed hands, and none is held.

@@ -74,12 +74,19 @@ func (l *Limiter) obtainOverflow(k *limiter.Key, a limiter.Algorithm, at int64) 
 		l.over.Store(t)
 		s, i = t, t.vacancy(h)
 	}
-	c := s.claim(i, h, own)
-	var w uint32
+	// The cell of last resort is locked first: whoever holds the new one as well may wait for it, and not the other way.
+	var from ref
+	var fromWord, w uint32
 	if h == shared {
 		if j := s.find(last); j >= 0 {
-			w, _ = l.adopt(ref{s, i, h}, ref{s, j, last})
+			from = ref{s, j, last}
+			fromWord, _ = from.lock() // it cannot have changed hands: overMu is held
 		}
+	}
+	c := s.claim(i, h, own)
+	if from.seg != nil {
+		w = l.adopt(ref{s, i, h}, from, fromWord)
+		from.cell().unlock(fromWord)
 	}
 	if w != 0 {
 		s.lower(l.idleAt(ref{s, i, h}, w))
@@ -95,24 +102,21 @@ func (l *Limiter) inherit(k *limiter.Key, a limiter.Algorithm, to ref) uint32 {
 		if from.seg == nil {
 			return 0
 		}
-		if w, ok := l.adopt(to, from); ok {
-			return w
+		if w, ok := from.lock(); ok {
+			word := l.adopt(to, from, w)
+			from.cell().unlock(w)
+			return word
 		}
 	}
 }
 
-// adopt copies one cell into another, which is locked and new, and returns its word. ok: the cell was still there.
-func (l *Limiter) adopt(to, from ref) (word uint32, ok bool) {
-	w, ok := from.lock()
-	if !ok {
-		return 0, false
-	}
+// adopt copies one locked cell, whose word is w, into another, which is locked and new, and returns that one's word.
+func (l *Limiter) adopt(to, from ref, w uint32) uint32 {
 	c := from.cell()
-	defer c.unlock(w)
 	var s limiter.State
 	r := l.state(&s, from, w)
 	if r == nil {
-		return 0, true
+		return 0
 	}
 	r.refs.Add(1) // the other cell holds it, so it is not given up
 	t := to.cell()
@@ -130,7 +134,7 @@ func (l *Limiter) adopt(to, from ref) (word uint32, ok bool) {
 	case r.side:
 		to.seg.makeSide(to.i).counts = slices.Clone(s.Counts)
 	}
-	return w, true
+	return w
 }
 
 // noteOverflow counts takes on overflow cells and reports whether they are the first in a while.

@@ -9,6 +9,7 @@ import (
 // segment is the part of the table whose hashes begin with prefix. It is searched without a lock, by linear probing. It
 // never gives up a place within its life: to grow, split, shrink or merge, its contents move to new segments.
 type segment struct {
+	id     uint64 // unlike that of any other
 	cells  []cell
 	side   atomic.Pointer[[]*side] // beside the cells, once one of them needs it
 	idle   atomic.Int64            // no cell becomes idle before
@@ -48,8 +49,10 @@ const (
 	perLine   = 2 // cells of 32 bytes in a cache line
 )
 
+var segmentIDs atomic.Uint64
+
 func newSegment(prefix uint64, depth uint8, size int) *segment {
-	s := &segment{prefix: prefix, depth: depth, cells: make([]cell, size)}
+	s := &segment{id: segmentIDs.Add(1), prefix: prefix, depth: depth, cells: make([]cell, size)}
 	s.idle.Store(noInstant)
 	return s
 }

@@ -17,6 +17,18 @@ type ref struct {
 
 func (r ref) cell() *cell { return &r.seg.cells[r.i] }
 
+// before is the order in which calls lock several cells: by place, which never changes, while whose cell it is may have
+// since it was found. Own cells come before shared ones.
+func (r ref) before(q ref) bool {
+	switch {
+	case r.seg.shared != q.seg.shared:
+		return q.seg.shared
+	case r.seg != q.seg:
+		return r.seg.id < q.seg.id
+	}
+	return r.i < q.i
+}
+
 // lock takes the cell's bit if it is still the one that was found.
 func (r ref) lock() (word uint32, ok bool) {
 	c := r.cell()
