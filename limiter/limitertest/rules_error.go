@@ -3,6 +3,7 @@ package limitertest
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -27,7 +28,7 @@ func checkInvalidN(c *check) {
 	c.each(func(c *check, a limiter.Algorithm) {
 		l, k := c.calm(a, 5), c.key()
 		c.take(k, l, 2)
-		for _, n := range []int{-1, -5, -1 << 40, -1 << 63} {
+		for _, n := range []int{-1, -5, math.MinInt32, math.MinInt} {
 			d, err := c.l.Allow(c.ctx, k, l, n)
 			c.undecided(d, err, limiter.ErrInvalid, "a negative n")
 		}
