@@ -54,7 +54,11 @@ var endings = []struct {
 	{"flushed", func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, []int{200}, false},
 	{"copied", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, bytes.NewReader([]byte("x"))) }, []int{200}, false},
 	{"panic", func(http.ResponseWriter, *http.Request) { panic("broken") }, []int{500}, false},
-	{"panic after a status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); panic("broken") }, []int{500}, false},
+	{"panic after a status", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(201)
+		_, _ = io.WriteString(w, "x")
+		panic("broken")
+	}, []int{201}, false},
 	{"aborted", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []int{500}, false},
 	{"STR-03 taken over", func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()

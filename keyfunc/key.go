@@ -33,7 +33,7 @@ func (k Key) String() string { return string(k.text()) }
 // In cuts k out of frozen, which is what [Request.Freeze] returned after k was made. All keys of a request are so parts
 // of one immutable string, which may be kept for as long as one likes.
 func (k Key) In(frozen string) string {
-	if int(k.hi) > len(frozen) || k.IsZero() {
+	if int(k.hi) > len(frozen) || k.IsZero() || k.gen != k.r.gen {
 		return k.String()
 	}
 	return frozen[k.lo:k.hi]

@@ -206,6 +206,7 @@ func (r *Rule) places(s *State, i instant) level {
 }
 
 func (r *Rule) takePlaces(d *Decision, s *State, now Reading, n, maxDelay int64, book bool) {
+	maxDelay = max(0, maxDelay)
 	v := r.places(s, s.instant(now))
 	at := v.keep(s)
 	free := r.burst - v.whole // whole units that fit

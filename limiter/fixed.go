@@ -1,6 +1,9 @@
 package limiter
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // span is a calendar window [start, end) in Unix ns.
 type span struct{ start, end int64 }
@@ -35,24 +38,38 @@ func calendarWindow(at int64, u Unit, zone *time.Location) span {
 		}
 		return midnight(y, m, d+k, zone)
 	}
+	// Two steps either way are more than the dates and offsets of the world need.
 	k := 0
-	for edge(k) > at {
+	for k > -2 && edge(k) > at {
 		k--
 	}
-	for edge(k+1) <= at {
+	for k < 2 && edge(k+1) <= at {
 		k++
 	}
 	return span{edge(k), edge(k + 1)}
 }
 
-// midnight returns the first instant of a date in a zone.
+// midnight returns the first instant of a date in a zone, clipped to what int64 nanoseconds hold.
 func midnight(y int, m time.Month, d int, zone *time.Location) int64 {
 	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
+	start, end := t.ZoneBounds()
 	// Where clocks skip midnight, Date may name an instant of the day before: the day then starts at the change.
-	if want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC); t.Day() != want.Day() {
-		if _, change := t.ZoneBounds(); !change.IsZero() {
-			t = change
+	if want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC); t.Day() != want.Day() && !end.IsZero() {
+		t = end
+	}
+	// Where they are set back over midnight it comes twice, and Date may name the second one.
+	if !start.IsZero() {
+		_, now := t.Zone()
+		_, before := start.Add(-1).Zone()
+		if first := t.Add(time.Duration(now-before) * time.Second); first.Before(start) && first.Day() == t.Day() {
+			t = first
 		}
+	}
+	switch secs := t.Unix(); {
+	case secs >= math.MaxInt64/int64(time.Second):
+		return math.MaxInt64
+	case secs <= math.MinInt64/int64(time.Second):
+		return math.MinInt64
 	}
 	return t.UnixNano()
 }

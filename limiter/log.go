@@ -77,6 +77,21 @@ func (l *Log) add(e int64, n int32) {
 	*l.at(l.n - 1) = Entry{At: e, Units: n}
 }
 
+// remove takes out entry k, moving the shorter side: what was given back must not stay for a period.
+func (l *Log) remove(k int) {
+	if k < l.n/2 {
+		for ; k > 0; k-- {
+			*l.at(k) = *l.at(k - 1)
+		}
+		l.head = (l.head + 1) & (len(l.ring) - 1)
+	} else {
+		for ; k < l.n-1; k++ {
+			*l.at(k) = *l.at(k + 1)
+		}
+	}
+	l.n--
+}
+
 // counting is a log seen at an instant under a rule.
 type counting struct {
 	instant
@@ -188,9 +203,8 @@ func (r *Rule) refundLogged(s *State, i instant, n, taken int64) {
 		s.forget()
 		return
 	}
-	// The newest entry says when the key is full again, so it must count.
-	for l.at(l.n-1).Units == 0 {
-		l.n--
+	if l.at(k).Units == 0 {
+		l.remove(k)
 	}
 	r.storeLog(s, v)
 }

@@ -48,7 +48,7 @@ func (v *visit) degrade(before []string) (Pass, bool) {
 		if a.take >= 0 {
 			d.Decision = v.takes[a.take].Decision
 		}
-		x := &substitute{v: v, a: a, told: told, before: before}
+		x := &substitute{guard: v.guard, policy: a.policy, w: v.w, r: v.r, told: told, before: before}
 		out := x.serve(d)
 		if d.Mode == "" {
 			d.Mode = degrade.ModeOf(a.Degrade)
@@ -75,8 +75,11 @@ func (a *active) refuses() bool { return !a.Shadow && (a.violated || a.full) }
 
 // substitute is one policy's degrade handler at work.
 type substitute struct {
-	v      *visit
-	a      *active
+	guard  *core
+	policy *policy
+	w      http.ResponseWriter
+	r      *http.Request
+	done   bool        // it has answered: a writer kept for longer changes nothing of the response
 	told   http.Header // as the guard has set it
 	before []string    // Retry-After without ours
 	status status
@@ -88,8 +91,9 @@ func (x *substitute) serve(d *degrade.Denial) (out degrade.Outcome) {
 	x.status.before = x.final
 	d.Contain = x.contain
 	defer func() {
+		defer func() { x.done = true }()
 		if p := recover(); p != nil && !x.contain(p) {
-			x.v.guard.panicked(x.v.r.Context(), x.a.policy, "Degrade", p)
+			x.guard.panicked(x.r.Context(), x.policy, "Degrade", p)
 			out, x.broken = degrade.Done, true
 		}
 		switch {
@@ -101,16 +105,16 @@ func (x *substitute) serve(d *degrade.Denial) (out degrade.Outcome) {
 			x.withoutRetryAfter()
 		}
 	}()
-	return x.a.Degrade.Degrade(x.status.wrap(x.v.w), x.v.r, d)
+	return x.policy.Degrade.Degrade(x.status.wrap(x.w), x.r, d)
 }
 
 // contain reports a panic of one handler and whether the next may be asked: not once something has been written.
 func (x *substitute) contain(panicked any) bool {
-	if x.status.written() {
+	if x.status.written() || x.done {
 		return false
 	}
-	x.v.guard.panicked(x.v.r.Context(), x.a.policy, "Degrade", panicked)
-	h := x.v.w.Header()
+	x.guard.panicked(x.r.Context(), x.policy, "Degrade", panicked)
+	h := x.w.Header()
 	clear(h)
 	maps.Copy(h, x.told.Clone())
 	return true
@@ -119,13 +123,13 @@ func (x *substitute) contain(panicked any) bool {
 // final sees the status before it is written. Retry-After belongs to answers that say no; where a redirect has it, it
 // means the time before following.
 func (x *substitute) final(code int) {
-	if code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable && code/100 != 3 {
+	if !x.done && code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable && code/100 != 3 {
 		x.withoutRetryAfter()
 	}
 }
 
 func (x *substitute) withoutRetryAfter() {
-	if h := x.v.w.Header(); x.before != nil {
+	if h := x.w.Header(); x.before != nil {
 		h["Retry-After"] = x.before
 	} else {
 		delete(h, "Retry-After")

@@ -74,7 +74,7 @@ func New(cfg Config) (*Guard, error) {
 		errs = append(errs, fmt.Errorf("middleware: MaxWaiting %d is negative; −1 means none", cfg.MaxWaiting))
 	}
 	var m matcher
-	if _, err := m.add(&cfg.Exempt); err != nil {
+	if _, err := m.add(&cfg.Exempt, true); err != nil {
 		errs = append(errs, fmt.Errorf("middleware: Exempt: %w", err))
 		c.cfg.Exempt = Match{}
 	}

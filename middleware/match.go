@@ -47,13 +47,15 @@ type rule struct {
 type matcher struct {
 	rules  []rule
 	free   []uint64 // a bit for every rule without routes
+	strict []uint64 // a bit for every exemption
 	routes routes
 	routed bool // some rule has routes
 	hosted bool // some rule or route looks at the host
 }
 
-// add compiles m as the next rule and returns its index.
-func (x *matcher) add(m *Match) (int, error) {
+// add compiles m as the next rule and returns its index. The rule of an exemption is strict: where routers may disagree
+// about a path, the path does not exempt.
+func (x *matcher) add(m *Match, strict bool) (int, error) {
 	k := len(x.rules)
 	r := rule{empty: m.empty(), routed: len(m.Routes) > 0, methods: m.Methods, cond: m.If}
 	var errs []error
@@ -90,6 +92,10 @@ func (x *matcher) add(m *Match) (int, error) {
 	x.rules = append(x.rules, r)
 	if k/64 == len(x.free) {
 		x.free = append(x.free, 0)
+		x.strict = append(x.strict, 0)
+	}
+	if strict {
+		x.strict[k/64] |= 1 << (k % 64)
 	}
 	if !r.routed {
 		x.free[k/64] |= 1 << (k % 64)
@@ -125,19 +131,25 @@ func (x *matcher) look(r *keyfunc.Request, fw keyfunc.Framework, hits []uint64) 
 		return host
 	}
 	w := walk{hits: hits, method: r.Method, host: host}
-	x.routes.path(r.Request, w)
-	// The route is asked for only where it can add a match: not for routers that match by path themselves, and not if
-	// everything has matched already.
-	if fw == nil {
-		return host
+	plain := x.routes.path(r.Request, w)
+	if !plain {
+		for k, strict := range x.strict {
+			hits[k] &^= strict
+		}
 	}
-	if p, ok := fw.(PathRouted); ok && p.PathRouted() {
+	// The route is asked for only where it can add a match: not for routers that match plain paths themselves, and not if
+	// everything has matched already.
+	mux := fw == nil
+	if p, ok := fw.(PathRouted); ok {
+		mux = p.PathRouted()
+	}
+	if mux && plain {
 		return host
 	}
 	for k := range x.rules {
 		if x.rules[k].routed && hits[k/64]&(1<<(k%64)) == 0 {
 			if pattern := r.Route(); pattern != "" {
-				x.routes.route(pattern, w)
+				x.routes.route(pattern, mux, w)
 			}
 			break
 		}
@@ -145,8 +157,8 @@ func (x *matcher) look(r *keyfunc.Request, fw keyfunc.Framework, hits []uint64) 
 	return host
 }
 
-// PathRouted is a [keyfunc.Framework] whose routes are ServeMux patterns over the cleaned path, so that looking one up
-// cannot add a match to what the path says.
+// PathRouted is a [keyfunc.Framework] whose routes are ServeMux patterns, so that looking one up cannot add a match to what
+// a plain path says.
 type PathRouted interface{ PathRouted() bool }
 
 // matches reports whether rule k matches, after look.
@@ -208,7 +220,10 @@ func hostOf(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// preflight reports whether r is a CORS preflight (Fetch, "CORS-preflight request").
+// preflight reports whether r is a CORS preflight (Fetch, "CORS-preflight request"). A browser sends it without a body and
+// without credentials; what has either is a request like others.
 func preflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
+	return r.Method == http.MethodOptions && len(r.Header["Origin"]) == 1 && len(r.Header["Access-Control-Request-Method"]) == 1 &&
+		r.ContentLength == 0 && len(r.TransferEncoding) == 0 && len(r.Header["Authorization"]) == 0 &&
+		len(r.Header["Cookie"]) == 0 && len(r.Header["Upgrade"]) == 0
 }

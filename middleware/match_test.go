@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strings"
 	"testing"
 
@@ -77,13 +78,13 @@ func TestRoutesAreThoseOfServeMux(t *testing.T) {
 		{"example.com/a", "GET", "http://www.example.com/a", false},
 		{"GET\texample.com/a", "GET", "http://other.example/a", false},
 		{"/a/{x}", "GET", "/a/b%2Fc", true},
-		{"/a/b/c", "GET", "/a/b%2Fc", false},
+		{"/a/b/c", "GET", "/a/b%2Fc", true}, // as Gin reads it
 		{"/a/b%2Fc", "GET", "/a/b%2Fc", true},
 		{"/a/b%2Fc", "GET", "/a/b/c", false},
-		{"/a/{x}", "GET", "/a/%2F", false}, // which ServeMux takes for the end
+		{"/a/{x}", "GET", "/a/%2F", true}, // as Echo reads it; ServeMux takes it for the end
 		{"/a/{$}", "GET", "/a/%2F", true},
 		{"/a/%2F", "GET", "/a/", true},
-		{"/a/{x}/b", "GET", "/a/%2F/b", false},
+		{"/a/{x}/b", "GET", "/a/%2F/b", true},
 		{"/a/{x...}", "GET", "/a/%2F/b", true},
 		{"/caf%C3%A9", "GET", "/caf%c3%a9", true},
 		{"/a b", "GET", "/a%20b", false}, // refused as a pattern
@@ -100,9 +101,10 @@ func TestRoutesAreThoseOfServeMux(t *testing.T) {
 		}
 		require.Equal(t, c.want, routed(t, c.pattern, r), "%s: %s %s", c.pattern, c.method, c.target)
 		yes, redirect := served(c.pattern, r)
-		if !redirect {
+		if !redirect && isPlain(r) {
 			require.Equal(t, c.want, yes, "oracle of %s: %s %s", c.pattern, c.method, c.target)
 		}
+		require.True(t, c.want || !yes, "oracle of %s: %s %s", c.pattern, c.method, c.target)
 	}
 	// What the mux redirects is a request for the cleaned path.
 	for _, target := range []string{"/a//b", "/a/./b", "/a/x/../b", "//a/b", "/../a/b"} {
@@ -110,7 +112,18 @@ func TestRoutesAreThoseOfServeMux(t *testing.T) {
 	}
 }
 
-// For any one pattern and request the guard says what a mux with that pattern would do.
+// isPlain reports whether all routers read the path of r alike.
+func isPlain(r *http.Request) bool {
+	p := r.URL.Path
+	clean := path.Clean(p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return r.URL.RawPath == "" && clean == p
+}
+
+// For any one pattern and plain request the guard says what a mux with that pattern would do. Of other paths it marks
+// what any router might make of them, and never less than the mux.
 func TestRoutesAgreeWithServeMux(t *testing.T) {
 	segment := rapid.SampledFrom([]string{"a", "b", "a", "b", "", ".", "..", "%2F", "a%2Fb", "%2e%2e", "%61", "é", "%25", "a:b", "{x}", "*"})
 	rapid.Check(t, func(rt *rapid.T) {
@@ -160,7 +173,10 @@ func TestRoutesAgreeWithServeMux(t *testing.T) {
 				return
 			}
 		}
-		require.Equal(rt, want, got, "%q: %s %s%s", pattern, method, host, target)
+		if isPlain(r) {
+			require.Equal(rt, want, got, "%q: %s %s%s", pattern, method, host, target)
+		}
+		require.True(rt, got || !want, "%q: %s %s%s", pattern, method, host, target)
 	})
 }
 

@@ -77,14 +77,40 @@ func (p *Pass) Serve(next http.Handler) {
 		next.ServeHTTP(p.w, p.r)
 		return
 	}
-	w, written := p.w, func() int { return http.StatusOK } // nobody asks for more than that next has returned
+	w, x := p.w, &status{code: http.StatusOK} // nobody asks for more than that next has returned
 	if p.NeedsStatus() {
-		w, written = watchStatus(w, p.r)
+		w, x = watchStatus(w, p.r)
 	}
-	code := http.StatusInternalServerError // unless next returns
-	defer func() { p.Leave(code) }()
+	returned := false
+	defer func() {
+		switch {
+		case returned:
+			p.Leave(x.get())
+		case x.written() && p.want:
+			p.Broke(x.get())
+		default:
+			p.Broke(0)
+		}
+	}()
 	next.ServeHTTP(w, p.r)
-	code = written()
+	returned = true
+}
+
+// Broke settles a request whose handler has panicked. written is the status that it had written before, 0 if none: then
+// the answer is 500, or nobody knows it, if the client has left. A client that breaks off a response it has got must not
+// have its units back for that.
+func (p *Pass) Broke(written int) {
+	v := p.v
+	if p.v = nil; v == nil || !v.claim(p.gen) {
+		return
+	}
+	if written == 0 && v.r.Context().Err() == nil {
+		written = http.StatusInternalServerError
+	}
+	v.release()
+	v.endRecords(false)
+	v.settle(written)
+	v.done()
 }
 
 // LeaveLater frees places in flight now and settles by the status once it is known: for frameworks that write the

@@ -1,6 +1,8 @@
 package middleware_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -142,4 +144,33 @@ func FuzzEnter(f *testing.F) {
 			}
 		}
 	})
+}
+
+// keeper is a limiter of somebody's who has never heard of Forgetful: what it embeds is, and it is not.
+type keeper struct {
+	*memory.Limiter
+	keys map[string]int
+}
+
+func (k *keeper) AllowAll(ctx context.Context, at time.Time, takes []limiter.Take) (bool, error) {
+	for _, t := range takes {
+		k.keys[t.Key.ID]++
+	}
+	return k.Limiter.AllowAll(ctx, at, takes)
+}
+
+func TestALimiterThatKeepsKeysGetsItsOwn(t *testing.T) {
+	store, err := memory.New(memory.Config{})
+	require.NoError(t, err)
+	k := &keeper{store, map[string]int{}}
+	g := newGuard(t, config{Limiter: k, Policies: byIP(policy{Name: "a", Limit: limiter.PerDay(100)})})
+	want := map[string]int{}
+	for round := range 2 {
+		for client := range 10 {
+			addr := fmt.Sprintf("192.0.2.%d", client)
+			want["ip="+addr] = round + 1
+			require.Equal(t, 200, get(g, addr).Code)
+		}
+	}
+	require.Equal(t, want, k.keys)
 }

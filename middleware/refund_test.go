@@ -34,10 +34,12 @@ func TestRefundByStatus(t *testing.T) {
 		"informational first": {failed, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(500) }, 10, nil},
 		"panic is 500":        {failed, func(http.ResponseWriter, *http.Request) { panic(boom) }, 10, boom},
 		"abort too":           {failed, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 10, http.ErrAbortHandler},
-		"panic behind 200":    {func(s int) bool { return s == 200 }, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(boom) }, 9, boom},
-		"switched protocols":  {func(int) bool { return true }, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, 9, nil},
-		"refund panics":       {func(int) bool { panic("no") }, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, 9, nil},
-		"both panic":          {func(int) bool { panic("no") }, func(http.ResponseWriter, *http.Request) { panic(boom) }, 9, boom},
+		"panic behind 200":    {func(s int) bool { return s == 200 }, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(boom) }, 10, boom},
+		// Whoever breaks off a download makes a proxy panic, and has had it.
+		"abort behind 200":   {failed, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) }, 9, http.ErrAbortHandler},
+		"switched protocols": {func(int) bool { return true }, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, 9, nil},
+		"refund panics":      {func(int) bool { panic("no") }, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, 9, nil},
+		"both panic":         {func(int) bool { panic("no") }, func(http.ResponseWriter, *http.Request) { panic(boom) }, 9, boom},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := guardOf(t, policy{Name: "a", Limit: limiter.PerDay(10), Refund: c.refund})

@@ -114,22 +114,38 @@ type walk struct {
 	hits         []uint64 // one bit a rule
 	method, host string
 	escaped      bool // segments are percent-encoded
+	loose        bool // segments may be empty
 	pattern      bool // the path is the pattern of a framework's route
+	mux          bool // and it is one of ServeMux
 }
 
-// path marks every rule that matches the path of r.
-func (t *routes) path(r *http.Request, w walk) {
+// path marks every rule that matches the path of r. plain means that all routers read this path alike. Of another one some
+// decode first, some clean, some do neither: then every rule is marked that matches it in any of these ways, so that no
+// spelling of a path gets around a policy.
+func (t *routes) path(r *http.Request, w walk) (plain bool) {
 	p := r.URL.Path
-	if r.URL.RawPath != "" {
-		p, w.escaped = r.URL.EscapedPath(), true
+	if r.URL.RawPath == "" && p != "" && p[0] == '/' {
+		if clean := cleanPath(p); clean == p[1:] {
+			t.root.walk(clean, &w)
+			return true
+		}
 	}
+	e := r.URL.EscapedPath()
+	w.escaped = true
+	t.root.walk(cleanPath(e), &w)
+	w.loose = true
+	t.root.walk(strings.TrimPrefix(e, "/"), &w)
+	w.escaped = false
+	t.root.walk(strings.TrimPrefix(p, "/"), &w)
+	w.loose = false
 	t.root.walk(cleanPath(p), &w)
+	return false
 }
 
 // route marks every rule that matches the pattern of a framework's route, whose parameters match parameters only.
-func (t *routes) route(pattern string, w walk) {
+func (t *routes) route(pattern string, mux bool, w walk) {
 	if i := strings.IndexByte(pattern, '/'); i >= 0 {
-		w.pattern = true
+		w.pattern, w.mux = true, mux
 		t.root.walk(pattern[i+1:], &w)
 	}
 }
@@ -137,7 +153,13 @@ func (t *routes) route(pattern string, w walk) {
 func (n *node) walk(rest string, w *walk) {
 	w.mark(n.rest)
 	if rest == "" {
+		if w.mux { // a pattern that ends in a slash is everything below, of which n.rest is marked
+			return
+		}
 		w.mark(n.slash)
+		if w.loose && n.one != nil {
+			w.mark(n.one.end)
+		}
 		return
 	}
 	segment, tail, more := strings.Cut(rest, "/")
@@ -147,6 +169,9 @@ func (n *node) walk(rest string, w *walk) {
 		switch kind(segment) {
 		case manySegments:
 			return
+		case pathEnd:
+			w.mark(n.slash)
+			return
 		case oneSegment:
 			literal = false
 		}
@@ -155,8 +180,9 @@ func (n *node) walk(rest string, w *walk) {
 			name = text
 		}
 		if name == "/" && !more { // to ServeMux %2F at the end is a slash at the end
-			w.mark(n.slash)
-			return
+			if w.mark(n.slash); !w.loose {
+				return
+			}
 		}
 	}
 	if literal {
@@ -164,7 +190,7 @@ func (n *node) walk(rest string, w *walk) {
 			next.step(tail, more, w)
 		}
 	}
-	if n.one != nil && name != "" && name != "/" {
+	if n.one != nil && (w.loose || name != "" && name != "/") {
 		n.one.step(tail, more, w)
 	}
 }
@@ -197,6 +223,7 @@ const (
 	plainSegment segmentKind = iota
 	oneSegment
 	manySegments
+	pathEnd
 )
 
 // kind reads a segment of a route in the spelling of Gin (:name, *name), Echo (:name, *) or ServeMux ({name}, {name...}).
@@ -204,6 +231,8 @@ func kind(segment string) segmentKind {
 	switch {
 	case strings.HasPrefix(segment, "*"), strings.HasPrefix(segment, "{") && strings.HasSuffix(segment, "...}"):
 		return manySegments
+	case segment == "{$}":
+		return pathEnd
 	case strings.HasPrefix(segment, "{"), parameterAt(segment) >= 0:
 		return oneSegment
 	}

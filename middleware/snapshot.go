@@ -38,7 +38,7 @@ type stage struct {
 	enforced int  // so many of the stores are asked by policies that are no shadows; they come first
 	shadows  bool // some policy is a shadow
 
-	keepsNoKey bool // all stores are local, and no policy has a callback or a bound that keys are given to
+	keepsNoKey bool // all stores are forgetful, and no policy has a callback or a bound that keys are given to
 }
 
 // store is one limiter of a stage, with what it can.
@@ -159,14 +159,14 @@ func (c *core) compile(policies []Policy) (*snapshot, error) {
 		st := s.stages[p.Stage]
 		if st == nil {
 			st = new(stage)
-			st.exempt, _ = st.matcher.add(&c.cfg.Exempt) // checked by New
+			st.exempt, _ = st.matcher.add(&c.cfg.Exempt, true) // checked by New
 			s.stages[p.Stage] = st
 		}
 		var err error
-		if p.match, err = st.matcher.add(&p.Match); err != nil {
+		if p.match, err = st.matcher.add(&p.Match, false); err != nil {
 			bad("Match: %w", err)
 		}
-		if p.exempt, err = st.matcher.add(&p.Exempt); err != nil {
+		if p.exempt, err = st.matcher.add(&p.Exempt, true); err != nil {
 			bad("Exempt: %w", err)
 		}
 		if p.Limiter == nil {
@@ -301,8 +301,18 @@ func attempt(f func()) (err error) {
 }
 
 // Local is a [limiter.Limiter] whose state is in this process. A guard asks it before others, so that what it refuses
-// costs no trip. It must not keep the strings of a key: they may be overwritten once the request has been served.
+// costs no trip.
 type Local interface{ Local() bool }
+
+// Forgetful is a [limiter.Limiter] that keeps no part of a key's strings beyond a call, and says so of itself:
+// KeepsNoKey returns the receiver. Such limiters get keys that may be overwritten once the request has been served. A type
+// that embeds one does not become one, as what it returns is not itself.
+type Forgetful interface{ KeepsNoKey() limiter.Limiter }
+
+func forgetful(l limiter.Limiter) bool {
+	f, ok := l.(Forgetful)
+	return ok && sameLimiter(f.KeepsNoKey(), l)
+}
 
 func (st *stage) addStore(l limiter.Limiter) int {
 	for k := range st.stores {
@@ -349,7 +359,7 @@ func (st *stage) check(name string) (errs []error) {
 	var queues []string
 	st.keepsNoKey = true
 	for k := range st.stores {
-		st.keepsNoKey = st.keepsNoKey && st.stores[k].local
+		st.keepsNoKey = st.keepsNoKey && forgetful(st.stores[k].limiter)
 	}
 	for _, p := range st.policies {
 		st.keepsNoKey = st.keepsNoKey && p.InFlight == 0 && p.StoreKey == nil && p.Degrade == nil

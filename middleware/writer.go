@@ -9,13 +9,10 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// watchStatus returns a writer with the same optional interfaces as w, and a function that returns the status of the
-// response so far: 200 for one that was never written, 0 for a hijacked connection, whose outcome nobody knows. Whoever
-// unwraps w may hijack it behind our back, so silence upon an upgrade is 0 as well.
-func watchStatus(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func() int) {
-	x := new(status)
-	x.upgrade = len(r.Header["Upgrade"]) > 0
-	return x.wrap(w), x.get
+// watchStatus returns a writer with the same optional interfaces as w, and what it sees of the response.
+func watchStatus(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *status) {
+	x := &status{upgrade: len(r.Header["Upgrade"]) > 0}
+	return x.wrap(w), x
 }
 
 func (x *status) wrap(w http.ResponseWriter) http.ResponseWriter {
@@ -95,6 +92,8 @@ func (x *status) set(code int) {
 
 func (x *status) written() bool { return x.code != 0 || x.hijacked }
 
+// get returns the status so far: 200 for a response that was never written, 0 for a hijacked connection, whose outcome
+// nobody knows. Whoever unwraps the writer may hijack it behind our back, so silence upon an upgrade is 0 as well.
 func (x *status) get() int {
 	switch {
 	case x.hijacked, x.code == http.StatusSwitchingProtocols, x.code == 0 && x.upgrade:

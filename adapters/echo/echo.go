@@ -114,14 +114,20 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 		res.Writer, hijacked = middleware.WatchHijack(res.Writer)
 	}
 	defer func() { res.Writer = below }()
-	status := http.StatusInternalServerError // unless next returns
-	left := false
+	status, returned, left := 0, false, false
 	defer func() {
-		if !left {
+		switch {
+		case left:
+		case returned:
 			pass.Leave(status)
+		case res.Committed && !hijacked():
+			pass.Broke(res.Status)
+		default:
+			pass.Broke(0)
 		}
 	}()
 	err := next(c)
+	returned = true
 	switch {
 	case hijacked(), res.Committed && res.Status == http.StatusSwitchingProtocols:
 		status = 0

@@ -79,9 +79,19 @@ func serve(c *gin.Context, pass *middleware.Pass) {
 		c.Writer = w
 		defer func() { c.Writer = before }()
 	}
-	status := http.StatusInternalServerError // unless the chain returns
-	defer func() { pass.Leave(status) }()
+	status, returned := 0, false
+	defer func() {
+		switch {
+		case returned:
+			pass.Leave(status)
+		case c.Writer.Written() && !w.hijacked:
+			pass.Broke(c.Writer.Status())
+		default:
+			pass.Broke(0)
+		}
+	}()
 	c.Next()
+	returned = true
 	switch {
 	case w.hijacked, len(c.Errors) > 0 && !c.Writer.Written(), c.Writer.Status() == http.StatusSwitchingProtocols:
 		status = 0

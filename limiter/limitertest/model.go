@@ -77,8 +77,12 @@ func (m *Model) AllowAll(ctx context.Context, at time.Time, takes []limiter.Take
 			never = never || p.decision.RetryAfter == limiter.Never
 		}
 	}
-	for _, p := range parts {
-		p.settle(now, allowed, never)
+	for _, shadow := range []bool{false, true} { // a shadow take may have the key of a real one, which comes first
+		for _, p := range parts {
+			if p.shadow == shadow {
+				p.settle(now, allowed, never)
+			}
+		}
 	}
 	for k := range takes {
 		takes[k].Decision = parts[index[k]].decision

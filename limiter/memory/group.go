@@ -3,6 +3,7 @@ package memory
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -75,6 +76,7 @@ func (l *Limiter) decide(at time.Time, takes []limiter.Take) (bool, error) {
 		if g.arrange() && g.lock(takes) {
 			break
 		}
+		runtime.Gosched() // whoever moves or frees the cells may need this processor
 	}
 	g.now = limiter.Reading{Now: l.clock.reading(at), Caller: true}
 	pass := g.settlePlain(takes)
@@ -397,10 +399,11 @@ func (g *group) settle(takes []limiter.Take) (pass bool) {
 
 func (g *group) peek(d *limiter.Decision, p *slot, n int) {
 	var s limiter.State
+	var old *rule
 	if p.ref.seg != nil {
-		g.l.state(&s, p.ref, g.slots()[p.holder].word)
+		old = g.l.state(&s, p.ref, g.slots()[p.holder].word)
 	}
-	p.rule.Decide(d, &s, g.now, n, p.maxDelay, false)
+	p.decide(d, &s, old, g.now, n, false)
 }
 
 func (g *group) take(d *limiter.Decision, p *slot) {
@@ -412,9 +415,39 @@ func (g *group) take(d *limiter.Decision, p *slot) {
 	h := &g.slots()[p.holder]
 	old := g.l.state(&s, p.ref, h.word)
 	room := g.l.reserve(&s, p.rule)
-	p.rule.Decide(d, &s, g.now, p.total, p.maxDelay, true)
+	p.decide(d, &s, old, g.now, p.total, true)
 	g.l.settleLog(room, &s)
 	g.store(p, &s, old)
+}
+
+// decide lets the part's rule decide, or on an overflow cell the slowest of those that share it: under whichever came last,
+// a key of a fast limit would refill the cell for one of a slow limit.
+func (p *slot) decide(d *limiter.Decision, s *limiter.State, old *rule, now limiter.Reading, n int, book bool) {
+	if old == nil || old == p.rule || !p.ref.seg.shared || !slower(&old.limit, &p.rule.limit) {
+		p.rule.Decide(d, s, now, n, p.maxDelay, book)
+		return
+	}
+	old.Decide(d, s, now, n, p.maxDelay, book)
+	d.Limit = p.rule.limit
+	if d.RetryAfter == limiter.Never && n <= p.rule.quota {
+		d.RetryAfter = d.ResetAfter // then the cell is free for another rule
+	}
+}
+
+// slower reports whether a gives units back more slowly than b.
+func slower(a, b *limiter.Limit) bool { return pace(a) < pace(b) }
+
+func pace(l *limiter.Limit) float64 {
+	period := l.Period
+	switch l.Align.Unit {
+	case limiter.Day:
+		period = 24 * time.Hour
+	case limiter.Week:
+		period = 7 * 24 * time.Hour
+	case limiter.Month:
+		period = 31 * 24 * time.Hour
+	}
+	return float64(l.Rate) / float64(period)
 }
 
 func (g *group) learn(p *slot) {
@@ -424,7 +457,7 @@ func (g *group) learn(p *slot) {
 	var s limiter.State
 	h := &g.slots()[p.holder]
 	old := g.l.state(&s, p.ref, h.word)
-	if old == nil || old == p.rule {
+	if old == nil || old == p.rule || p.ref.seg.shared && slower(&old.limit, &p.rule.limit) {
 		return
 	}
 	before := s.Log.Cap()

@@ -111,6 +111,9 @@ func New(c Config) (*Limiter, error) {
 // Local reports that decisions cost no trip: a guard asks such stores first.
 func (l *Limiter) Local() bool { return true }
 
+// KeepsNoKey returns l: keys are hashed, and no part of their strings is kept beyond a call.
+func (l *Limiter) KeepsNoKey() limiter.Limiter { return l }
+
 // Len returns the number of keys held, per algorithm; keys on overflow places do not count. Keys whose quota is back
 // count until they are forgotten.
 func (l *Limiter) Len() int { return max(0, int(l.used.Load())) }

@@ -60,3 +60,43 @@ func TestCellsAreLockedByPlace(t *testing.T) {
 	require.True(t, own.before(shared))
 	require.False(t, shared.before(own))
 }
+
+// Keys of different limits that share an overflow cell do not refill it for each other.
+func TestAFastLimitDoesNotRefillASlowOneOnOverflow(t *testing.T) {
+	for _, a := range limiter.Algorithms() {
+		l, err := New(Config{MaxKeys: 1})
+		require.NoError(t, err)
+		at := time.Now()
+		allow := func(id string, limit limiter.Limit) bool {
+			takes := []limiter.Take{{Key: limiter.Key{Space: "plan", ID: id}, Limit: limit, N: 1, MaxDelay: limiter.Never}}
+			ok, err := l.AllowAll(context.Background(), at, takes)
+			require.NoError(t, err)
+			return ok
+		}
+		slow, fast := limiter.PerHour(5).With(a), limiter.Per(10, time.Millisecond).With(a)
+		if a == limiter.LeakyBucket {
+			slow, fast = slow.WithBurst(5), fast.WithBurst(10)
+		}
+		require.True(t, allow("the only one with a cell", slow))
+		victim := limiter.Key{Space: "plan", ID: "victim"}
+		shared, _ := l.hasher.overflow(&victim, a)
+		other := limiter.Key{Space: "plan"}
+		for id := 'a'; ; id++ {
+			other.ID = string(id)
+			if h, _ := l.hasher.overflow(&other, a); h == shared {
+				break
+			}
+		}
+		admitted := 0
+		for range 10 {
+			for range 20 {
+				if allow("victim", slow) {
+					admitted++
+				}
+			}
+			allow(other.ID, fast)
+			at = at.Add(2 * time.Millisecond)
+		}
+		require.LessOrEqual(t, admitted, 5, a.String())
+	}
+}
