@@ -38,7 +38,9 @@ type Config struct {
 	// 1024. −1: none is held.
 	MaxWaiting int
 	// CountPreflights makes policies see CORS preflights (OPTIONS with Origin and Access-Control-Request-Method), which
-	// are exempt otherwise: a refused one hides the answer to the request behind it from the script.
+	// are exempt otherwise: a refused one hides the answer to the request behind it from the script. Set it where a CORS
+	// layer in front answers preflights itself, and where handlers serve OPTIONS like any other method: anybody can make a
+	// request look like a preflight.
 	CountPreflights bool
 }
 

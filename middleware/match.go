@@ -17,7 +17,9 @@ type Match struct {
 	// Hosts are host names without a port, in any case; "*.example.com" is every name below example.com.
 	Hosts []string
 	// Routes are [http.ServeMux] patterns, such as "GET /search", "/api/" (everything below) or "/{$}" (the root). They
-	// are matched against the request's cleaned path and against the pattern of the framework's route; either is a match.
+	// are matched against the request's path and against the pattern of the framework's route; either is a match. A path
+	// that routers read in different ways, with doubled slashes, dot segments or escapes, matches in any of these ways as a
+	// Match, and as an Exempt only by the route that it reaches.
 	Routes []string
 	// Methods are request methods in upper case; GET includes HEAD.
 	Methods []string

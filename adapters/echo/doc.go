@@ -9,7 +9,7 @@
 // # Where to mount it
 //
 // With Use, with Pre, on a group, or on a route. With Use the guard sees every request, those that match no route
-// included. With Pre it runs before routing: policies match the path as the client sent it, keyfunc.Route keys are all
+// included. With Pre it runs before routing: policies match the path that the client sent, keyfunc.Route keys are all
 // alike, and there are no parameters. A middleware that rewrites paths belongs before the guard if policies are written
 // for the new paths, behind it if for the old ones. A group with middleware sees what is below its prefix: Echo adds a
 // route for everything there, so a wrong method is 404 and not 405. A guard on a route sees that route.
