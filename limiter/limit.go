@@ -101,13 +101,12 @@ func (u Unit) String() string {
 
 // Ranges of a [Limit].
 const (
-	MaxRate      = 1_000_000_000
-	MaxLogRate   = 100_000
-	MaxCells     = 100
-	MinPeriod    = time.Microsecond
-	MaxPeriod    = 366 * 24 * time.Hour
-	maxDuration  = time.Duration(9_000_000_000_000_000_000) // what "285 years or more" is reported as
-	saturatedUns = uint64(maxDuration)
+	MaxRate     = 1_000_000_000
+	MaxLogRate  = 100_000
+	MaxCells    = 100
+	MinPeriod   = time.Microsecond
+	MaxPeriod   = 366 * 24 * time.Hour
+	maxDuration = time.Duration(9_000_000_000_000_000_000) // what "285 years or more" is reported as
 )
 
 // Never is the RetryAfter of a take that can never pass, because it asks for more than the quota. It is distinct from

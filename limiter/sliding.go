@@ -1,7 +1,5 @@
 package limiter
 
-import "time"
-
 // counts returns the cells of a SlidingWindow, the newest first. With one cell a window the two counts live in Units and
 // Frac, so that a store of fixed-size state holds them.
 func (s *State) counts() []int32 {
@@ -202,6 +200,3 @@ func (r *Rule) refundSliding(s *State, i instant, n, taken int64) {
 	}
 	r.storeWindow(s, v)
 }
-
-// CellLength returns the length of one cell of a SlidingWindow, 0 for other algorithms.
-func (r *Rule) CellLength() time.Duration { return time.Duration(r.cell) }

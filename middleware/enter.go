@@ -280,7 +280,7 @@ func (v *visit) refundTake(p *policy, k int) {
 
 func (v *visit) giveOne(p *policy, r limiter.Refunder, t *limiter.Take) (err error) {
 	defer v.contain(p, "Limiter", &err)
-	return r.Refund(detached(v.r.Context()), time.Time{}, t)
+	return r.Refund(context.WithoutCancel(v.r.Context()), time.Time{}, t)
 }
 
 // giveBack undoes the first n takes, because the request does not go on after all.

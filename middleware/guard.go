@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -174,6 +173,3 @@ func (c contained) Observe(e limiter.Event) {
 	}()
 	c.Observer.Observe(e)
 }
-
-// detached is the context for giving back after the request's own has ended.
-func detached(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
