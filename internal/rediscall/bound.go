@@ -1,0 +1,145 @@
+package rediscall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-go/spillway/limiter"
+)
+
+// Bound wraps c so that every call ends within timeout, which must be above 0, and is never repeated when it may have run.
+// It does no I/O.
+//
+// A *redis.Client, also one of NewFailoverClient, keeps its connections and the hooks it has by now. So does a
+// *redis.ClusterClient or *redis.Ring built with ContextTimeoutEnabled, unless it reads from replicas or finds its slots by a
+// function, as NewFailoverClusterClient does. Any other Cluster or Ring has no way to bound a call: it gets connections of its
+// own, made from the same options and closed by [Client.Close]. Hooks, and shards that a Ring is given later, are not carried
+// over to those.
+//
+// Callbacks in the options run within the call (OnConnect, credentials, limiter): one that ignores its context is not bounded.
+//
+// Every other type is [limiter.ErrInvalid], as its options cannot be read.
+func Bound(c redis.UniversalClient, timeout time.Duration) (*Client, error) {
+	if timeout <= 0 {
+		return nil, fmt.Errorf("%w: a Redis time-out of %v, which must be above 0", limiter.ErrInvalid, timeout)
+	}
+	out := &Client{timeout: timeout}
+	switch c := c.(type) {
+	case *redis.Client:
+		if c == nil {
+			return nil, fmt.Errorf("%w: a Redis client that is nil", limiter.ErrInvalid)
+		}
+		out.rdb = boundPlain(c, timeout)
+	case *redis.ClusterClient:
+		if c == nil {
+			return nil, fmt.Errorf("%w: a Redis client that is nil", limiter.ErrInvalid)
+		}
+		out.sharded, out.rdb = true, c
+		if o := c.Options(); !o.ContextTimeoutEnabled || o.ReadOnly || o.ClusterSlots != nil {
+			own := redis.NewClusterClient(boundCluster(o, timeout))
+			out.rdb, out.own = own, own.Close
+		}
+	case *redis.Ring:
+		if c == nil {
+			return nil, fmt.Errorf("%w: a Redis client that is nil", limiter.ErrInvalid)
+		}
+		out.sharded, out.rdb = true, c
+		if o := c.Options(); !o.ContextTimeoutEnabled {
+			own := redis.NewRing(boundRing(o, timeout))
+			out.rdb, out.own = own, own.Close
+		}
+	case nil:
+		return nil, fmt.Errorf("%w: a Redis client that is nil", limiter.ErrInvalid)
+	default:
+		return nil, fmt.Errorf("%w: a Redis client of type %T: only *redis.Client, *redis.ClusterClient and *redis.Ring "+
+			"have options that can be read, without which its calls cannot be bounded", limiter.ErrInvalid, c)
+	}
+	return out, nil
+}
+
+// boundPlain shares the pool. The socket's deadline is the earlier of the context's and the client's time-out, so that must
+// not be the earlier one, nor off.
+func boundPlain(c *redis.Client, timeout time.Duration) *redis.Client {
+	o := c.Options()
+	clone := c.WithTimeout(max(timeout, o.ReadTimeout, o.WriteTimeout))
+	// The clone's options are a copy that nobody else has yet.
+	clone.Options().ContextTimeoutEnabled = true
+	return clone
+}
+
+func boundCluster(from *redis.ClusterOptions, timeout time.Duration) *redis.ClusterOptions {
+	o := *from
+	o.ContextTimeoutEnabled = true
+	o.ReadTimeout = max(timeout, o.ReadTimeout)
+	o.WriteTimeout = max(timeout, o.WriteTimeout)
+	o.MinIdleConns = 0 // would dial before the first call
+	if o.MaxRedirects == 0 {
+		o.MaxRedirects = -1 // in options that were in use 0 means none, in new ones the default
+	}
+	// Scripts write. The client would ask servers about each command instead, outside of the call's context.
+	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+	o.DisableRoutingPolicies = true
+	if slots := o.ClusterSlots; slots != nil {
+		o.ClusterSlots = (&lookup{f: slots}).get
+	}
+	return &o
+}
+
+func boundRing(from *redis.RingOptions, timeout time.Duration) *redis.RingOptions {
+	o := *from
+	o.ContextTimeoutEnabled = true
+	o.ReadTimeout = max(timeout, o.ReadTimeout)
+	o.WriteTimeout = max(timeout, o.WriteTimeout)
+	o.MinIdleConns = 0
+	return &o
+}
+
+// lookup bounds a function that finds slots and may not heed its context, as the one that asks Sentinels does not. One lookup
+// runs at a time; whoever comes meanwhile waits for it as long as he may.
+type lookup struct {
+	f       func(context.Context) ([]redis.ClusterSlot, error)
+	mu      sync.Mutex
+	running *answer
+}
+
+type answer struct {
+	done  chan struct{}
+	slots []redis.ClusterSlot
+	err   error
+}
+
+var errLookup = errors.New("the function that finds a Cluster's slots has panicked")
+
+func (l *lookup) get(ctx context.Context) ([]redis.ClusterSlot, error) {
+	l.mu.Lock()
+	a := l.running
+	if a == nil {
+		a = &answer{done: make(chan struct{}), err: errLookup}
+		l.running = a
+		// A lookup that outlives this call is of use to the next, so it does not end with this one's context.
+		go l.run(context.WithoutCancel(ctx), a)
+	}
+	l.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.slots, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *lookup) run(ctx context.Context, a *answer) {
+	defer func() {
+		_ = recover() // a has the error already
+		l.mu.Lock()
+		l.running = nil
+		l.mu.Unlock()
+		close(a.done)
+	}()
+	a.slots, a.err = l.f(ctx)
+}
