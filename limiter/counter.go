@@ -106,7 +106,7 @@ func (c *Counting) Allow(ctx context.Context, key Key, limit Limit, n int) (Deci
 		return Decision{}, err
 	}
 	now := time.Now().UnixNano()
-	start, end := rule.windowAt(now)
+	start, end := rule.Window(now)
 	rest := time.Duration(end - now)
 	if n > limit.Rate {
 		return Decision{Limit: limit, RetryAfter: Never, ResetAfter: rest, NextAfter: rest}, nil

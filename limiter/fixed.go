@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// span is a calendar window [start, end) in Unix ns.
+// span is a calendar window [start, end) in ticks.
 type span struct{ start, end int64 }
 
-// windowAt returns the window holding an instant. Windows are [w·P, (w+1)·P) from the Unix epoch, or calendar units.
-func (r *Rule) windowAt(at int64) (start, end int64) {
+// Window returns the window [start, end) of a [FixedWindow] that holds an instant, all in ticks. Windows are [w·P, (w+1)·P) from the Unix epoch, or calendar units.
+func (r *Rule) Window(at int64) (start, end int64) {
 	if r.zone == nil {
 		start = at - floorMod(at, r.period)
 		return start, addSat(start, r.period)
@@ -18,12 +18,13 @@ func (r *Rule) windowAt(at int64) (start, end int64) {
 	if w := r.window.Load(); w != nil && at >= w.start && at < w.end {
 		return w.start, w.end
 	}
-	w := calendarWindow(at, r.limit.Align.Unit, r.zone)
+	w := calendarWindow(at*r.tick, r.limit.Align.Unit, r.zone)
+	w.start, w.end = w.start/r.tick, w.end/r.tick
 	r.window.Store(&w)
 	return w.start, w.end
 }
 
-// calendarWindow returns the calendar unit holding an instant in a zone.
+// calendarWindow returns the calendar unit holding an instant in a zone, in Unix ns.
 func calendarWindow(at int64, u Unit, zone *time.Location) span {
 	y, m, d := time.Unix(0, at).In(zone).Date()
 	// edge returns where the k-th unit from here starts. Around a change of the zone's offset at midnight the date of an
@@ -81,7 +82,7 @@ func (r *Rule) count(s *State, i instant) level {
 	if old == nil {
 		return level{instant: i, fresh: true}
 	}
-	if _, end := old.windowAt(s.At); i.e >= end || s.Units == 0 {
+	if _, end := old.Window(s.At); i.e >= end || s.Units == 0 {
 		return level{instant: i.fresh(), fresh: true}
 	}
 	return level{instant: i, whole: s.Units, changed: !r.sameTerms(old)}
@@ -90,7 +91,7 @@ func (r *Rule) count(s *State, i instant) level {
 func (r *Rule) takeFixed(d *Decision, s *State, now Reading, n int64, book bool) {
 	v := r.count(s, s.instant(now))
 	at := v.keep(s)
-	_, end := r.windowAt(v.e)
+	_, end := r.Window(v.e)
 	switch {
 	case n > r.rate:
 		d.RetryAfter = Never
@@ -123,7 +124,7 @@ func (r *Rule) refundFixed(s *State, i instant, n, taken int64) {
 	if v.fresh {
 		return
 	}
-	if start, end := r.windowAt(v.e); taken < start || taken >= end {
+	if start, end := r.Window(v.e); taken < start || taken >= end {
 		return
 	}
 	if v.whole -= n; v.whole <= 0 {

@@ -60,6 +60,9 @@ func (l *Log) resize(size int) {
 	l.ring, l.head = ring, 0
 }
 
+// Append adds an entry, which must not be older than the newest.
+func (l *Log) Append(e Entry) { l.add(e.At, e.Units) }
+
 // add books n units at e, which is not before the newest entry.
 func (l *Log) add(e int64, n int32) {
 	l.sum += int64(n)

@@ -11,13 +11,15 @@ import (
 // immutable and safe for concurrent use.
 type Rule struct {
 	limit  Limit
+	tick   int64 // ns per tick of the clock: the unit of the instants and periods below
+	late   int64 // how far behind a reading of the store's own clock may be and still be a late one, not a step
 	rate   int64 // units per period
-	period int64 // ns; 0 for calendar windows
+	period int64 // 0 for calendar windows
 	burst  int64 // buckets: capacity
 	quota  int64
 	cells  int64 // sliding window: cells a window
-	cell   int64 // sliding window: ns per cell
-	full   int64 // buckets: ns from empty to full, rounded up; math.MaxInt64 if that does not fit
+	cell   int64 // sliding window: a cell's length
+	full   int64 // buckets: from empty to full, rounded up; math.MaxInt64 if that does not fit
 
 	byRate, byPeriod divisor // buckets
 
@@ -25,12 +27,18 @@ type Rule struct {
 	window atomic.Pointer[span]
 }
 
-// NewRule validates l and prepares it. The error wraps [ErrInvalid].
-func NewRule(l Limit) (*Rule, error) {
+// NewRule validates l and prepares it for a clock of nanoseconds. The error wraps [ErrInvalid].
+func NewRule(l Limit) (*Rule, error) { return NewTickRule(l, time.Nanosecond) }
+
+// NewTickRule is [NewRule] for a store whose clock counts ticks of 1 ns, 1 µs or 1 ms. Instants of [State] and [Reading] are
+// then ticks since the Unix epoch, and a Period that is not whole ticks is rounded up. Decisions, Marks and delays are in
+// nanoseconds as ever, waits rounded up to a tick: the next reading that can matter.
+func NewTickRule(l Limit, tick time.Duration) (*Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Rule{limit: l, rate: int64(l.Rate), period: int64(l.Period), quota: int64(l.Quota())}
+	r := &Rule{limit: l, tick: int64(tick), late: int64(time.Second / tick), rate: int64(l.Rate), quota: int64(l.Quota())}
+	r.period = (int64(l.Period) + r.tick - 1) / r.tick
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
 		r.burst = r.quota
@@ -93,7 +101,7 @@ func (r *Rule) Decide(d *Decision, s *State, now Reading, n int, maxDelay time.D
 			r.takeTokens(d, s, now, int64(n), book)
 		}
 	case LeakyBucket:
-		r.takePlaces(d, s, now, int64(n), int64(maxDelay), book)
+		r.takePlaces(d, s, now, int64(n), int64(maxDelay)/r.tick, book)
 	case FixedWindow:
 		r.takeFixed(d, s, now, int64(n), book)
 	case SlidingWindow:
@@ -107,6 +115,23 @@ func (r *Rule) Decide(d *Decision, s *State, now Reading, n int, maxDelay time.D
 			d.RetryAfter = Never
 		}
 	}
+	if r.tick > 1 {
+		r.inNanoseconds(d)
+	}
+}
+
+// inNanoseconds turns a decision in ticks into one in nanoseconds.
+func (r *Rule) inNanoseconds(d *Decision) {
+	for _, wait := range []*time.Duration{&d.RetryAfter, &d.ResetAfter, &d.NextAfter, &d.Delay} {
+		switch {
+		case *wait == Never:
+		case *wait > maxDuration/time.Duration(r.tick):
+			*wait = maxDuration
+		default:
+			*wait *= time.Duration(r.tick)
+		}
+	}
+	d.Mark *= r.tick
 }
 
 // Learn stores a new limit and a stepped clock as a refused take does, and nothing else. A group of takes that is

@@ -7,7 +7,7 @@ import "math"
 //
 // A State is not safe for concurrent use: the store holds the key's lock around a step.
 type State struct {
-	At    int64 // effective instant of the last change, Unix ns
+	At    int64 // effective instant of the last change, in ticks of the Rule's clock since the Unix epoch
 	Shift int64 // what is added to readings since the clock was stepped back; 0 nearly always
 	Rule  *Rule // the limit it was last changed under; nil: never seen
 
@@ -24,15 +24,12 @@ type State struct {
 
 // Reading is one look at a clock.
 type Reading struct {
-	Now int64 // Unix ns
+	Now int64 // in ticks since the Unix epoch; see [NewTickRule]
 	// Caller says that the clock is one of many, such as a caller's: an older reading than the state's is then a late
 	// one, however old, earns nothing and moves nothing back. Otherwise a reading more than a second behind means that
 	// the one clock was stepped, and time goes on from where it was.
 	Caller bool
 }
-
-// lateNS is how far behind a reading of the store's own clock may be and still be a late reading, not a step.
-const lateNS = int64(1e9)
 
 // instant is a reading seen by one key.
 type instant struct {
@@ -53,7 +50,7 @@ func (s *State) instant(r Reading) instant {
 	if i.e >= s.At {
 		return i
 	}
-	if behind := s.At - i.e; r.Caller || (behind >= 0 && behind <= lateNS) {
+	if behind := s.At - i.e; r.Caller || (behind >= 0 && behind <= s.Rule.late) {
 		i.lag = behind
 	} else {
 		i.shift, i.stepped = s.At-r.Now, true
@@ -75,7 +72,7 @@ func (i instant) after(wait, at int64) int64 {
 	return x
 }
 
-// Refund gives back n units of a take booked at the effective instant taken. It settles under the limit stored with the
+// Refund gives back n units of a take booked at the effective instant taken, the Mark of its decision. It settles under the limit stored with the
 // state; the balance is never lifted over the quota, a count never below zero, and a window or cell that is over is not
 // touched. A LeakyBucket gives nothing back: a departure once promised is spent, and later ones are promised already.
 func (s *State) Refund(now Reading, n int, taken int64) {
@@ -83,6 +80,7 @@ func (s *State) Refund(now Reading, n int, taken int64) {
 		return
 	}
 	i := s.instant(now)
+	taken /= s.Rule.tick
 	switch s.Rule.limit.Algorithm {
 	case TokenBucket:
 		s.Rule.refundTokens(s, i, int64(n))
@@ -109,7 +107,7 @@ func (s *State) Gone() int64 {
 	case LeakyBucket:
 		return addSat(s.At, mulAddDivUp(s.Units, r.period, s.Frac, r.rate))
 	case FixedWindow:
-		_, end := r.windowAt(s.At)
+		_, end := r.Window(s.At)
 		return end
 	case SlidingWindow:
 		return addSat(s.At, r.slidingReset(s.counts(), s.At))

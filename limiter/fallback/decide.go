@@ -1,0 +1,192 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/spillway-go/spillway/limiter"
+)
+
+// Allow implements [limiter.Limiter]. It returns [limiter.ErrUnavailable] only where both limiters do.
+func (l *Limiter) Allow(ctx context.Context, key limiter.Key, limit limiter.Limit, n int) (d limiter.Decision, err error) {
+	if l.isClosed.Load() {
+		return d, errClosed
+	}
+	asked := l.breaker.do(func() error {
+		began := time.Now()
+		d, err = l.primary.Allow(ctx, key, limit, n)
+		return l.judge(ctx, err, time.Since(began))
+	})
+	switch {
+	case asked && err == nil:
+		if d.Allowed && n > 0 {
+			l.warm(key, limit, n)
+		}
+		return d, nil
+	case asked && !errors.Is(err, limiter.ErrUnavailable):
+		return limiter.Decision{}, err
+	}
+	first := err
+	if d, err = l.secondary.Allow(ctx, key, Share(limit, l.Replicas()), n); err != nil {
+		return limiter.Decision{}, reject(first, err)
+	}
+	d.Via = limiter.ViaFallback
+	if d.RetryAfter == limiter.Never && n <= limit.Quota() {
+		d.RetryAfter = l.patience()
+	}
+	return d, nil
+}
+
+// AllowAll implements [limiter.Batcher]: the group is decided by the primary as a whole, or by the secondary. It returns
+// [errors.ErrUnsupported] unless both can.
+func (l *Limiter) AllowAll(ctx context.Context, at time.Time, takes []limiter.Take) (bool, error) {
+	passed, err := l.allowAll(ctx, at, takes)
+	if err != nil {
+		for k := range takes {
+			takes[k].Decision = limiter.Decision{}
+		}
+		return false, err
+	}
+	return passed, nil
+}
+
+func (l *Limiter) allowAll(ctx context.Context, at time.Time, takes []limiter.Take) (passed bool, err error) {
+	switch {
+	case l.isClosed.Load():
+		return false, errClosed
+	case l.primary.batch == nil || l.secondary.batch == nil:
+		return false, errNoBatch
+	case len(takes) == 0: // a question, which says nothing about the state of the primary
+		if passed, err = l.primary.batch.AllowAll(ctx, at, nil); err == nil {
+			_, err = l.secondary.batch.AllowAll(ctx, at, nil)
+		}
+		return passed, err
+	}
+	asked := l.breaker.do(func() error {
+		began := time.Now()
+		passed, err = l.primary.batch.AllowAll(ctx, at, takes)
+		return l.judge(ctx, err, time.Since(began))
+	})
+	switch {
+	case asked && err == nil:
+		if passed {
+			l.warmAll(at, takes)
+		}
+		return passed, nil
+	case asked && !errors.Is(err, limiter.ErrUnavailable):
+		return false, err
+	}
+	first := err
+	s := l.borrow(takes)
+	defer l.giveBack(s)
+	if passed, err = l.secondary.batch.AllowAll(ctx, at, s.takes); err != nil {
+		return false, reject(first, err)
+	}
+	for k := range takes {
+		t := &takes[k]
+		t.Decision = s.takes[k].Decision
+		t.Decision.Via = limiter.ViaFallback
+		if t.Decision.RetryAfter == limiter.Never && together(takes, k) <= t.Limit.Quota() {
+			t.Decision.RetryAfter = l.patience()
+		}
+	}
+	return passed, nil
+}
+
+// together returns the units of all takes that count as one with takes[k].
+func together(takes []limiter.Take, k int) (n int) {
+	t := &takes[k]
+	for i := range takes {
+		if o := &takes[i]; o.Key == t.Key && o.Limit.Algorithm == t.Limit.Algorithm && o.Shadow == t.Shadow {
+			if n > math.MaxInt-o.N {
+				return math.MaxInt
+			}
+			n += o.N
+		}
+	}
+	return n
+}
+
+// scratch is the takes of a call, under the shares of their limits.
+type scratch struct{ takes []limiter.Take }
+
+// few is how many takes a scratch is kept for: a rare large group must not stay in memory for ever.
+const few = 64
+
+func (l *Limiter) borrow(takes []limiter.Take) *scratch {
+	s, _ := l.scratch.Get().(*scratch)
+	if s == nil {
+		s = new(scratch)
+	}
+	s.takes = append(s.takes[:0], takes...)
+	n := l.Replicas()
+	for k := range s.takes {
+		s.takes[k].Limit = Share(s.takes[k].Limit, n)
+	}
+	return s
+}
+
+func (l *Limiter) giveBack(s *scratch) {
+	if cap(s.takes) > few {
+		return
+	}
+	clear(s.takes) // keys are not kept
+	l.scratch.Put(s)
+}
+
+// warm charges the secondary with units that the primary has admitted, or with what its share has left of them.
+//
+// The caller's context is not handed on: the take is booked, whatever became of him since. Errors are dropped: the
+// decision stands, and a secondary that fails has nothing to be kept warm for.
+func (l *Limiter) warm(key limiter.Key, limit limiter.Limit, n int) {
+	if limit == limiter.Unlimited {
+		return
+	}
+	if limit.Algorithm == limiter.LeakyBucket && l.secondary.batch != nil {
+		// A place in the queue is taken even if it would have to wait, which Allow refuses.
+		takes := [1]limiter.Take{{Key: key, Limit: limit, N: n}}
+		l.warmAll(time.Time{}, takes[:])
+		return
+	}
+	l.drain(key, Share(limit, l.Replicas()), n)
+}
+
+func (l *Limiter) drain(key limiter.Key, share limiter.Limit, n int) {
+	for n > 0 {
+		d, err := l.secondary.Allow(context.Background(), key, share, n)
+		if err != nil || d.Allowed {
+			return
+		}
+		n = min(n-1, d.Remaining)
+	}
+}
+
+// warmAll is warm for the takes of a group that has passed. As shadow takes each is booked by itself: the shares of some
+// may be spent.
+func (l *Limiter) warmAll(at time.Time, takes []limiter.Take) {
+	s := l.borrow(takes)
+	defer l.giveBack(s)
+	charged := s.takes[:0]
+	for k := range s.takes {
+		t := s.takes[k]
+		if t.N > 0 && takes[k].Decision.Mark != 0 {
+			t.Shadow, t.MaxDelay = true, math.MaxInt64
+			charged = append(charged, t)
+		}
+	}
+	for len(charged) > 0 {
+		if _, err := l.secondary.batch.AllowAll(context.Background(), at, charged); err != nil {
+			return
+		}
+		left := charged[:0]
+		for _, t := range charged {
+			if n := min(t.N-1, t.Decision.Remaining); !t.Decision.Allowed && n > 0 {
+				t.N = n
+				left = append(left, t)
+			}
+		}
+		charged = left
+	}
+}

@@ -1,0 +1,636 @@
+-- Decides takes of rate limits, all the takes of a group or none. The steps are those of package limiter, in microseconds:
+-- change one and the differential test tells. Only commands of Redis 6.2.
+--
+-- KEYS     one for each take, in order
+-- ARGV[1]  "<Bd" flags (1: the clock is the caller's, 2: refund) and the caller's clock, then the groups: "<B" takes in the
+--          group, and for each take "<BI4I4dB": its rule, n, how often to take n (only alone in a group), the longest delay,
+--          flags (1: shadow). A refund is "<BI4d": tag, n, instant of the booking
+-- ARGV[2…] the rules: tag and terms as they are stored; behind those of a calendar window four edges "<dddd" and its text
+--
+-- Returns "<d" the clock's reading, then for each group "<B" its verdict (0 refused, 1 booked, 2 a key holds something else,
+-- 3 the clock is outside of the edges) and for each take "<I4H" how often it was booked and the length of what follows: the
+-- state before, from which the caller computes all the numbers. A log is abridged to entries that give the same numbers.
+--
+-- State    tag and terms, then
+--   token bucket, leaky bucket  A1, A2 "<BI4I6I4" rate, period, burst    "<ddI4I6"  at, shift, units, fraction over period
+--   fixed window                A3 "<BI4I6" rate, period (0: calendar)   "<ddI4dd"  at, shift, count, start, end; then a text
+--   sliding window              A4 "<BI4I6B" rate, period, cells         "<dd"      at, shift; then counts "<I4", newest first
+--   sliding log                 A5 "<BI4I6" rate, period                 "<ddI4I4"  at, shift, entries that are over, units in
+--                               them; then entries "<dI4": instant, and units up to and with it, both sums modulo 2^32
+--
+-- Numbers are doubles: exact below 2^53. % is exact there too.
+
+local pack, unpack, ceil, call, pcall = struct.pack, struct.unpack, math.ceil, redis.call, redis.pcall
+local sub, byte, concat = string.sub, string.byte, table.concat
+
+local now, caller
+
+-- What is known of the key at hand.
+local s                                 -- the state as stored; '' if there is none
+local e, shift, lag, stepped            -- the instant on the key's own clock, which never runs backwards
+local changed, fresh                    -- it is stored under other terms; its full quota is back
+local whole, frac                       -- a bucket's level, or the count of a fixed window
+local first, last                       -- of a fixed window: start and end
+local cells                             -- of a sliding window: counts, [0] the newest
+local head, base, total, size           -- of a log: entries over, units in them, units that count, entries in all
+local text                              -- a log: its beginning, so that a short one is read at once
+
+local function place(at, was)
+  shift, lag, stepped = was, 0, false
+  if was > 0 and now >= at then shift = 0 end
+  e = now + shift
+  if e < at then
+    if caller or at - e <= 1000000 then
+      lag = at - e
+    else
+      shift, stepped = at - now, true
+    end
+    e = at
+  end
+end
+
+local function unseen()
+  e, shift, lag, stepped, changed, fresh = now, 0, 0, false, false, true
+end
+
+-- Whole part and remainder of a·b / d, for b, d < 2^45. In pieces of seven bits nothing passes 2^53.
+local function muldiv(a, b, d)
+  local v = a * b
+  if v < 4503599627370496 then
+    if v < d then return 0, v end
+    local rem = v % d
+    return (v - rem) / d, rem
+  end
+  local part = a % d
+  local q, rem = 0, 0
+  for k = b < 1073741824 and 4 or 6, 0, -1 do
+    v = rem * 128 + part * (math.floor(b / 128 ^ k) % 128)
+    rem = v % d
+    q = q * 128 + (v - rem) / d
+  end
+  return (a - part) / d * b + q, rem
+end
+
+-- life is how long the key is not as if never seen, on its own clock.
+local function save(key, value, life)
+  local ttl = ceil((life + shift + lag) / 1000) + 1
+  if caller then ttl = ttl + 1000 end
+  call('SET', key, value, 'PX', ttl < 9000000000000000 and ttl or 9000000000000000)
+end
+
+local see, fits, book, keep = {}, {}, {}, {}
+
+-- Token bucket ------------------------------------------------------------------------------------------------------
+
+see[0xA1] = function(rule)
+  if s == '' then
+    whole, frac = rule.burst, 0
+    return unseen()
+  end
+  local terms, at, was, units, f = unpack('<c15ddI4I6', s)
+  place(at, was)
+  fresh, whole, frac = false, units, f
+  local rate, period, burst = rule.rate, rule.period, rule.burst
+  changed = terms ~= rule.terms
+  if changed then
+    local _
+    _, rate, period, burst = unpack('<BI4I6I4', terms)
+  end
+  if e > at then
+    local q, rem = muldiv(e - at, rate, period)
+    whole, frac = whole + q, frac + rem
+    if frac >= period then whole, frac = whole + 1, frac - period end
+  end
+  if whole >= burst then
+    whole, frac = rule.burst, 0
+    return unseen()
+  end
+  if changed then
+    if period ~= rule.period then frac = muldiv(rule.period, frac, period) end
+    if whole >= rule.burst then whole, frac = rule.burst, 0 end
+  end
+end
+
+fits[0xA1] = function(rule, n) return n <= whole end
+
+keep[0xA1] = function(key, rule)
+  save(key, pack('<c15ddI4I6', rule.terms, e, shift, whole, frac), ((rule.burst - whole) * rule.period - frac) / rule.rate)
+end
+
+book[0xA1] = function(key, rule, n)
+  whole = whole - n
+  keep[0xA1](key, rule)
+end
+
+-- Leaky bucket ------------------------------------------------------------------------------------------------------
+
+see[0xA2] = function(rule)
+  whole, frac = 0, 0
+  if s == '' then return unseen() end
+  local terms, at, was, units, f = unpack('<c15ddI4I6', s)
+  place(at, was)
+  fresh, whole, frac = false, units, f
+  local rate, period = rule.rate, rule.period
+  changed = terms ~= rule.terms
+  if changed then
+    local _
+    _, rate, period = unpack('<BI4I6', terms)
+  end
+  if e > at then
+    local q, rem = muldiv(e - at, rate, period)
+    whole, frac = whole - q, frac - rem
+    if frac < 0 then whole, frac = whole - 1, frac + period end
+  end
+  if whole < 0 or whole == 0 and frac == 0 then
+    whole, frac = 0, 0
+    return unseen()
+  end
+  if changed then
+    if period ~= rule.period then
+      local rem
+      frac, rem = muldiv(rule.period, frac, period)
+      if rem > 0 then frac = frac + 1 end
+      if frac == rule.period then whole, frac = whole + 1, 0 end
+    end
+    if whole >= rule.burst then whole, frac = rule.burst, 0 end
+  end
+end
+
+-- The units used leave first, and must have left when the longest delay is over.
+fits[0xA2] = function(rule, n, delay)
+  local used = frac > 0 and whole + 1 or whole
+  if used + n > rule.burst then return false end
+  if fresh then return true end
+  if delay < lag then return false end
+  local q, rem = muldiv(delay - lag, rule.rate, rule.period)
+  return whole < q or whole == q and frac <= rem
+end
+
+keep[0xA2] = function(key, rule)
+  save(key, pack('<c15ddI4I6', rule.terms, e, shift, whole, frac), (whole * rule.period + frac) / rule.rate)
+end
+
+book[0xA2] = function(key, rule, n)
+  whole = whole + n
+  keep[0xA2](key, rule)
+end
+
+-- Fixed window ------------------------------------------------------------------------------------------------------
+
+-- Finds the window of the rule that holds e; false if it is a calendar's and none of those given does.
+local function window(rule)
+  if rule.period > 0 then
+    first = e - e % rule.period
+    last = first + rule.period
+    return true
+  end
+  local edges = rule.edges
+  for k = 1, 3 do
+    if e >= edges[k] and e < edges[k + 1] then
+      first, last = edges[k], edges[k + 1]
+      return true
+    end
+  end
+  return false
+end
+
+see[0xA3] = function(rule)
+  local count, over = 0, 0
+  if s ~= '' then
+    local terms, at, was, units, _, to, from = unpack('<c11ddI4dd', s)
+    place(at, was)
+    count, over = units, to
+    changed = terms ~= rule.terms or sub(s, from) ~= rule.text
+  end
+  whole, fresh = count, count == 0 or e >= over
+  if fresh then
+    whole = 0
+    unseen()
+  end
+  return window(rule)
+end
+
+fits[0xA3] = function(rule, n) return whole + n <= rule.rate end
+
+keep[0xA3] = function(key, rule)
+  save(key, pack('<c11ddI4dd', rule.terms, e, shift, whole, first, last) .. rule.text, last - e)
+end
+
+book[0xA3] = function(key, rule, n)
+  whole = whole + n
+  keep[0xA3](key, rule)
+end
+
+-- Sliding window ----------------------------------------------------------------------------------------------------
+
+-- ⌈what counts⌉ at off behind the start of the newest of k cells, each count read as at most most.
+local function weigh(c, k, cell, off, most)
+  local sum = 0
+  for i = 0, k - 1 do sum = sum + (c[i] < most and c[i] or most) end
+  if c[k] > 0 then
+    local q, rem = muldiv(cell - off, c[k] < most and c[k] or most, cell)
+    sum = sum + q
+    if rem > 0 then sum = sum + 1 end
+  end
+  return sum
+end
+
+local function newest()
+  for i = 0, #cells do
+    if cells[i] > 0 then return i end
+  end
+end
+
+see[0xA4] = function(rule)
+  local k = rule.cells
+  cells = {}
+  for i = 0, k do cells[i] = 0 end
+  if s == '' then return unseen() end
+  local terms, at, was, from = unpack('<c12dd', s)
+  place(at, was)
+  fresh = false
+  local cell, had = rule.cell, k
+  changed = terms ~= rule.terms
+  if changed then
+    local _, period
+    _, _, period, had = unpack('<BI4I6B', terms)
+    cell = period / had
+  end
+  local gone = (e - e % cell) / cell - (at - at % cell) / cell
+  if gone > had then return unseen() end
+  local old = cells
+  if cell ~= rule.cell or had ~= k then
+    old = {}
+    for i = 0, gone - 1 do old[i] = 0 end
+  end
+  for i = gone, had do
+    old[i], from = unpack('<I4', s, from)
+  end
+  if old ~= cells then
+    -- Not as the old rate would read it: a window knows what it admitted also when it was lowered meanwhile.
+    local sum = weigh(old, had, cell, e % cell, 1000000000)
+    cells[0] = sum < 1000000000 and sum or 1000000000
+  end
+  if not newest() then return unseen() end
+end
+
+fits[0xA4] = function(rule, n)
+  return weigh(cells, rule.cells, rule.cell, e % rule.cell, rule.rate) + n <= rule.rate
+end
+
+keep[0xA4] = function(key, rule)
+  local out = { pack('<c12dd', rule.terms, e, shift) }
+  for i = 0, rule.cells do out[i + 2] = pack('<I4', cells[i]) end
+  save(key, concat(out), (rule.cells + 1 - newest()) * rule.cell - e % rule.cell)
+end
+
+book[0xA4] = function(key, rule, n)
+  cells[0] = cells[0] + n
+  keep[0xA4](key, rule)
+end
+
+-- Sliding log -------------------------------------------------------------------------------------------------------
+
+local HEADER, ENTRY, READ = 35, 12, 421
+
+-- Instant and running sum of entry i, counted from 0.
+local function entry(key, i)
+  local from = HEADER + i * ENTRY
+  if from + ENTRY <= #text then return unpack('<dI4', text, from + 1) end
+  return unpack('<dI4', call('GETRANGE', key, from, from + ENTRY - 1))
+end
+
+-- The first entry from on for which a sum of units is reached.
+local function reach(key, from, units)
+  local to = size - 1
+  while from < to do
+    local mid = math.floor((from + to) / 2)
+    local _, sum = entry(key, mid)
+    if (sum - base) % 4294967296 >= units then to = mid else from = mid + 1 end
+  end
+  return from
+end
+
+see[0xA5] = function(rule, key)
+  text, size, total, head, base = s, 0, 0, 0, 0
+  if s == '' then return unseen() end
+  local terms, at, was, over, gone = unpack('<c11ddI4I4', s)
+  place(at, was)
+  fresh, head, base = false, over, gone
+  local period = rule.period
+  changed = terms ~= rule.terms
+  if changed then
+    local _, _, had = unpack('<BI4I6', terms)
+    if had < period then period = had end
+  end
+  size = ((#s < READ and #s or call('STRLEN', key)) - HEADER) / ENTRY
+  local instant, sum = entry(key, size - 1)
+  if e - instant >= period then
+    size, head, base = 0, 0, 0
+    return unseen()
+  end
+  if e - entry(key, head) >= period then
+    local from, to = head + 1, size - 1
+    while from < to do
+      local mid = math.floor((from + to) / 2)
+      if e - entry(key, mid) >= period then from = mid + 1 else to = mid end
+    end
+    local _
+    _, base = entry(key, from - 1)
+    head = from
+  end
+  total = (sum - base) % 4294967296
+end
+
+fits[0xA5] = function(rule, n) return total + n <= rule.rate end
+
+local function header(rule)
+  return pack('<c11ddI4I4', rule.terms, e, shift, head, base)
+end
+
+keep[0xA5] = function(key, rule)
+  call('SETRANGE', key, 0, header(rule))
+  local ttl = ceil((entry(key, size - 1) + rule.period - e + shift + lag) / 1000) + 1
+  call('PEXPIRE', key, caller and ttl + 1000 or ttl)
+end
+
+book[0xA5] = function(key, rule, n)
+  local units = (base + total + n) % 4294967296
+  if size == 0 then
+    return save(key, header(rule) .. pack('<dI4', e, units), rule.period)
+  end
+  if entry(key, size - 1) == e then size = size - 1 end
+  if head >= 64 and head * 2 > size then
+    local rest = call('GETRANGE', key, HEADER + head * ENTRY, HEADER + size * ENTRY - 1)
+    head = 0
+    return save(key, header(rule) .. rest .. pack('<dI4', e, units), rule.period)
+  end
+  call('SETRANGE', key, HEADER + size * ENTRY, pack('<dI4', e, units))
+  call('SETRANGE', key, 0, header(rule))
+  local ttl = ceil((rule.period + shift + lag) / 1000) + 1
+  call('PEXPIRE', key, caller and ttl + 1000 or ttl)
+end
+
+-- A log that gives the same numbers: its first entry, those at which n units fit and one more than are left does, and the
+-- last. booked is how often n was taken.
+local function abridged(key, rule, n, booked)
+  if fresh then return '' end
+  local free = rule.rate - total - n * booked
+  local at = { head, reach(key, head, n - free), reach(key, head, free < 0 and 1 - free or 1), size - 1 }
+  table.sort(at)
+  local out, sum = { pack('<c27I4I4', s, 0, 0) }, 0
+  for i = 1, 4 do
+    if at[i] ~= at[i - 1] then
+      local instant, to = entry(key, at[i])
+      out[#out + 1] = pack('<dI4', instant, (to - base) % 4294967296)
+    end
+  end
+  return concat(out)
+end
+
+-- Rules and keys ----------------------------------------------------------------------------------------------------
+
+local rules = {}
+
+local function ruleOf(i)
+  local arg = ARGV[i + 1]
+  local tag, rate, period = unpack('<BI4I6', arg)
+  local rule = { tag = tag, rate = rate, period = period, burst = rate, text = '' }
+  if tag <= 0xA2 then
+    rule.terms, rule.burst = arg, unpack('<I4', arg, 12)
+  elseif tag == 0xA4 then
+    rule.terms, rule.cells = arg, byte(arg, 12)
+    rule.cell = period / rule.cells
+  else
+    rule.terms = sub(arg, 1, 11)
+    if period == 0 then
+      rule.edges, rule.text = { unpack('<dddd', arg, 12) }, sub(arg, 44)
+    end
+  end
+  rules[i] = rule
+  return rule
+end
+
+-- Reads the key; false if it holds something else.
+local function read(key, tag)
+  if tag == 0xA5 then
+    s = pcall('GETRANGE', key, 0, READ - 1)
+  else
+    s = pcall('GET', key) or ''
+  end
+  return type(s) == 'string' and (s == '' or byte(s) == tag)
+end
+
+-- A key without an end would be remembered for ever.
+local function mend(key, rule)
+  if call('PTTL', key) == -1 then keep[rule.tag](key, rule) end
+end
+
+-- Refunds -----------------------------------------------------------------------------------------------------------
+
+local refund = {}
+
+refund[0xA1] = function(key, rule, n)
+  if n >= rule.burst - whole then return call('DEL', key) end
+  whole = whole + n
+  keep[0xA1](key, rule)
+end
+
+-- A departure once promised is spent, and later ones are promised already.
+refund[0xA2] = function() end
+
+refund[0xA3] = function(key, rule, n, taken)
+  if taken < first or taken >= last then return end
+  whole = whole - n
+  if whole <= 0 then return call('DEL', key) end
+  keep[0xA3](key, rule)
+end
+
+refund[0xA4] = function(key, rule, n, taken)
+  local i = (e - e % rule.cell - (taken - taken % rule.cell)) / rule.cell
+  local had = cells[i]
+  if not had or had == 0 then return end
+  cells[i] = had > n and had - n or 0
+  if not newest() then return call('DEL', key) end
+  keep[0xA4](key, rule)
+end
+
+refund[0xA5] = function(key, rule, n, taken)
+  local from, to = head, size - 1
+  while from < to do
+    local mid = math.floor((from + to) / 2)
+    if entry(key, mid) >= taken then to = mid else from = mid + 1 end
+  end
+  local instant, sum = entry(key, from)
+  if instant ~= taken then return end
+  local before = base
+  if from > head then
+    local _
+    _, before = entry(key, from - 1)
+  end
+  local units = (sum - before) % 4294967296
+  if n > units then n = units end
+  if n == total then return call('DEL', key) end
+  local out = { header(rule), call('GETRANGE', key, HEADER, HEADER + from * ENTRY - 1) }
+  if from == 0 then out[2] = '' end
+  for i = n < units and from or from + 1, size - 1 do
+    local at, to = entry(key, i)
+    out[#out + 1] = pack('<dI4', at, (to - n) % 4294967296)
+  end
+  local value = concat(out)
+  save(key, value, unpack('<d', value, #value - ENTRY + 1) + rule.period - e)
+end
+
+-- A refund settles under the terms stored with the key.
+local function storedRule(tag)
+  local _, rate, period = unpack('<BI4I6', s)
+  local rule = { tag = tag, rate = rate, period = period, burst = rate, text = '' }
+  if tag <= 0xA2 then
+    rule.terms, rule.burst = sub(s, 1, 15), unpack('<I4', s, 12)
+  elseif tag == 0xA4 then
+    rule.terms, rule.cells = sub(s, 1, 12), byte(s, 12)
+    rule.cell = period / rule.cells
+  else
+    rule.terms = sub(s, 1, 11)
+    if tag == 0xA3 then
+      local _, _, _, from, to, rest = unpack('<ddI4dd', s, 12)
+      rule.edges, rule.text = { from, to, to, to }, sub(s, rest)
+    end
+  end
+  return rule
+end
+
+-- The call ----------------------------------------------------------------------------------------------------------
+
+local flags, clock, pos = unpack('<Bd', ARGV[1])
+caller = flags % 2 == 1
+if caller then
+  now = clock
+else
+  local t = call('TIME')
+  now = t[1] * 1000000 + t[2]
+end
+
+if flags >= 2 then
+  local tag, n, taken = unpack('<BI4d', ARGV[1], pos)
+  local key = KEYS[1]
+  if read(key, tag) and s ~= '' then
+    local rule = storedRule(tag)
+    see[tag](rule, key)
+    if not fresh then refund[tag](key, rule, n, taken) end
+  end
+  return ''
+end
+
+local out, o = { pack('<d', now) }, 1
+local args, k, stop = ARGV[1], 0, #ARGV[1]
+
+-- The only take of its group: decided and booked at once, n as often as it fits.
+local function alone()
+  local i, n, times, delay, _, to = unpack('<BI4I4dB', args, pos)
+  pos, k = to, k + 1
+  local key, rule = KEYS[k], rules[i] or ruleOf(i)
+  local tag = rule.tag
+  if not read(key, tag) then
+    o = o + 1
+    out[o] = pack('<BI4H', 2, 0, 0)
+    return
+  end
+  if see[tag](rule, key) == false then
+    o = o + 1
+    out[o] = pack('<BI4H', 3, 0, 0)
+    return
+  end
+  local before, booked, verdict = s, 0, 1
+  if n > 0 then
+    if n <= rule.burst and fits[tag](rule, n, delay) then
+      booked = 1
+      if times > 1 then
+        -- The largest number of times that fits together.
+        local from, most = 1, math.min(times, math.floor(rule.burst / n))
+        while from < most do
+          local mid = math.ceil((from + most) / 2)
+          if fits[tag](rule, n * mid, delay) then from = mid else most = mid - 1 end
+        end
+        booked = from
+      end
+    else
+      verdict = 0
+    end
+    if tag == 0xA5 then before = abridged(key, rule, n, booked) end
+    if booked > 0 then
+      book[tag](key, rule, n * booked)
+    elseif n <= rule.burst and s ~= '' then
+      if (changed or stepped) and not fresh then keep[tag](key, rule) else mend(key, rule) end
+    end
+  elseif tag == 0xA5 then
+    before = abridged(key, rule, 0, 0)
+  end
+  out[o + 1] = pack('<BI4H', verdict, booked, #before)
+  out[o + 2] = before
+  o = o + 2
+end
+
+-- Several takes: all are looked at, then all are booked, or none.
+local function together(count)
+  local start, from, at = pos, k, o + 1
+  local verdict, never, news = 1, false, false
+  o = at
+  for _ = 1, count do
+    local i, n, _, delay, how, to = unpack('<BI4I4dB', args, pos)
+    pos, k = to, k + 1
+    local key, rule = KEYS[k], rules[i] or ruleOf(i)
+    local tag = rule.tag
+    local before = ''
+    if not read(key, tag) then
+      verdict = 2
+    elseif see[tag](rule, key) == false then
+      if verdict < 2 then verdict = 3 end
+    else
+      local ok = n == 0 or n <= rule.burst and fits[tag](rule, n, delay)
+      if not ok and how == 0 then
+        if verdict == 1 then verdict = 0 end
+        never = never or n > rule.burst
+      end
+      news = news or (changed or stepped) and not fresh
+      before = tag == 0xA5 and abridged(key, rule, n, ok and 1 or 0) or s
+    end
+    out[o + 1] = pack('<I4H', 0, #before)
+    out[o + 2] = before
+    o = o + 2
+  end
+  out[at] = pack('<B', verdict)
+  if verdict > 1 or verdict == 0 and (never or not news) then return end
+  -- A shadow take may have the key of a real one, which is booked first.
+  for shadow = 0, 1 do
+    local p = start
+    for j = 1, count do
+      local i, n, _, delay, how, to = unpack('<BI4I4dB', args, p)
+      p = to
+      if how == shadow and n > 0 then
+        local key, rule = KEYS[from + j], rules[i]
+        local tag = rule.tag
+        read(key, tag)
+        see[tag](rule, key)
+        local ok = verdict == 1 and n <= rule.burst and fits[tag](rule, n, delay)
+        if verdict == 1 then
+          local before = tag == 0xA5 and abridged(key, rule, n, ok and 1 or 0) or s
+          out[at + 2 * j - 1] = pack('<I4H', ok and 1 or 0, #before)
+          out[at + 2 * j] = before
+        end
+        if ok then
+          book[tag](key, rule, n)
+        elseif n <= rule.burst and (changed or stepped) and not fresh then
+          keep[tag](key, rule)
+        end
+      end
+    end
+  end
+end
+
+while pos <= stop do
+  local count = byte(args, pos)
+  pos = pos + 1
+  if count == 1 then alone() else together(count) end
+end
+return concat(out)
