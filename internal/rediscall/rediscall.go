@@ -99,7 +99,7 @@ func (c *Client) run(b *bound, s *Script, keys []string, args []any) (string, er
 			return cmd.Val(), nil
 		case known && redis.HasErrorPrefix(err, "NOSCRIPT"):
 			known = false // the source is sent instead
-		case !again && c.didNotRun(err):
+		case !again && c.didNotRun(err) && !b.over():
 			again = true
 		default:
 			return "", c.fault(b, err)
@@ -215,7 +215,7 @@ func (c *Client) Do(ctx context.Context, args ...any) (any, error) {
 			return cmd.Val(), nil
 		case errors.Is(err, redis.Nil):
 			return nil, nil
-		case again || !c.didNotRun(err):
+		case again || !c.didNotRun(err) || b.over():
 			return nil, c.fault(b, err)
 		}
 	}
