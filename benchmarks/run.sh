@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # run.sh [STEP...]: builds the harness, runs the steps one after the other (never at once: they would disturb each other)
 # and writes raw results and the page into $OUT (default: out). Steps: admit hot keys million http heap bound cleanup
-# wrk. QUICK=1 is a short run that only shows that everything works. Other settings: R_STEP=n rounds of a step, such as
+# wrk redis rediswrk. QUICK=1 is a short run that only shows that everything works. Other settings: R_STEP=n rounds of a step, such as
 # R_HOT=20; PORT.
 set -euo pipefail
 OUT=$(realpath -m "${OUT:-$(dirname "$0")/out}")
 cd "$(dirname "$0")"
 export GOWORK=off # the versions of this module, whatever the workspace asks for
 
-steps=${*:-admit hot keys million http heap bound cleanup wrk}
+steps=${*:-admit hot keys million http heap bound cleanup wrk redis rediswrk}
 if [ -n "${QUICK:-}" ]; then
-  rounds=1 keys=20000 ttl=500ms seconds=1 bench=2000x short=-test.short
+  rounds=1 keys=20000 ttl=500ms seconds=1 bench=2000x run=20ms short=-test.short
 else
-  rounds= keys=1000000 ttl=4s seconds=2 bench= short=
+  rounds= keys=1000000 ttl=4s seconds=2 bench= run=300ms short=
 fi
 rounds_of() { # STEP DEFAULT
   local name=R_${1^^}
@@ -39,6 +39,10 @@ load() { cut -d' ' -f1-3 /proc/loadavg; }
 } >"$OUT/setup.txt"
 loads=$(load)
 
+has() { # COMMAND
+  command -v "$1" >/dev/null || { echo "$1 is not installed: step left out" >&2; return 1; }
+}
+
 go_bench() { # FILE ROUNDS PATTERN BENCHTIME
   : >"$OUT/$1.txt"
   for _ in $(seq "$2"); do
@@ -58,10 +62,17 @@ for step in $steps; do
     bound)   "$bin/heap" -bound -n "$((keys / 4))" -rounds "$(rounds_of bound 2)" >"$OUT/bound.tsv" ;;
     cleanup) "$bin/cleanup" -n "$keys" -ttl "$ttl" -rounds "$(rounds_of cleanup 2)" >"$OUT/cleanup.tsv" ;;
     wrk)
-      if command -v wrk >/dev/null; then
+      if has wrk; then
         BIN=$bin ./wrk.sh "$(rounds_of wrk 5)" "$seconds" >"$OUT/wrk.tsv"
-      else
-        echo "wrk is not installed (apt-get install wrk): left out" >&2
+      fi ;;
+    redis)
+      if has redis-server; then
+        "$bin/redisload" -d "$run" -rounds "$(rounds_of redis 8)" >"$OUT/redis.tsv"
+        go_bench redis "$(rounds_of redisallocs 3)" '^BenchmarkRedis$' 5000x
+      fi ;;
+    rediswrk)
+      if has redis-server && has wrk; then
+        BIN=$bin ./wrk.sh "$(rounds_of rediswrk 8)" "$seconds" redis >"$OUT/rediswrk.tsv"
       fi ;;
     *) echo "no step is called $step" >&2; exit 2 ;;
   esac

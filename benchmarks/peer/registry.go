@@ -1,6 +1,9 @@
 package peer
 
-import "slices"
+import (
+	"net/http"
+	"slices"
+)
 
 // Mems returns every limiter in memory, in the order of measurement.
 func Mems() []Mem {
@@ -33,5 +36,26 @@ func MWs() []MW {
 		httprateMWs(),
 		echoMWs(),
 		ginRateLimitMWs(),
+	)
+}
+
+// Redises returns every limiter on Redis and every bare command, in the order of measurement.
+func Redises() []Redis {
+	return slices.Concat(
+		redisFloors(),
+		redisRateRedises(),
+		ululeRedises(),
+		throttledRedises(),
+		valkeyRedises(),
+	)
+}
+
+// RedisMWs returns the handlers whose limiter is on the Redis at addrs, and one without any. Their framework is "redis",
+// so that they are compared among themselves; all stand on net/http.
+func RedisMWs(addrs []string) []MW {
+	return slices.Concat(
+		[]MW{{Framework: "redis", Name: "none", Build: func(Profile, int) http.Handler { return stdApp(0, nil) }}},
+		redisRateRedisMWs(addrs),
+		ululeRedisMWs(addrs),
 	)
 }

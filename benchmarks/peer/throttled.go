@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/throttled/throttled/v2"
+	throttledredis "github.com/throttled/throttled/v2/store/goredisstore.v9"
 	"github.com/throttled/throttled/v2/store/memstore"
 )
 
@@ -15,6 +17,10 @@ func throttledMem(p Profile, maxKeys int) *throttled.GCRARateLimiterCtx {
 	if err != nil {
 		panic(err)
 	}
+	return throttledLimiter(st, p)
+}
+
+func throttledLimiter(st throttled.GCRAStoreCtx, p Profile) *throttled.GCRARateLimiterCtx {
 	q := throttled.RateQuota{MaxBurst: int(p.Burst) - 1}
 	if p.perSecond() >= 1 {
 		q.MaxRate = throttled.PerSec(int(p.perSecond()))
@@ -60,5 +66,19 @@ func throttledMWs() []MW {
 				return h.RateLimit
 			})
 		},
+	}}
+}
+
+func throttledRedises() []Redis {
+	return []Redis{{
+		Name: "throttled", Note: "two round trips, and gives up after ten lost races", Scenarios: []string{spreadKeys, hotKey, deniedKeys},
+		New: overGoRedis(func(rdb redis.UniversalClient, p Profile, _ int) (Decider, error) {
+			st, err := throttledredis.NewCtx(rdb, "throttled:")
+			if err != nil {
+				return nil, err
+			}
+			d, _ := throttledDecider(throttledLimiter(st, p))
+			return d, nil
+		}),
 	}}
 }

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
 	"github.com/ulule/limiter/v3"
 	ululegin "github.com/ulule/limiter/v3/drivers/middleware/gin"
 	ululestd "github.com/ulule/limiter/v3/drivers/middleware/stdlib"
 	"github.com/ulule/limiter/v3/drivers/store/memory"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
 func ululeMem(p Profile, clean time.Duration) *limiter.Limiter {
@@ -49,4 +51,35 @@ func ululeMWs() []MW {
 			},
 		},
 	}
+}
+
+func ululeStore(rdb redis.UniversalClient, p Profile) (*limiter.Limiter, error) {
+	st, err := ululeredis.NewStore(rdb)
+	return limiter.New(st, limiter.Rate{Limit: p.WindowLimit, Period: p.Window}), err
+}
+
+func ululeRedises() []Redis {
+	return []Redis{{
+		Name: "ulule", Note: "fixed window", Scenarios: []string{spreadKeys, hotKey, deniedKeys, threePolicies, onCluster},
+		New: overGoRedis(func(rdb redis.UniversalClient, p Profile, n int) (Decider, error) {
+			l, err := ululeStore(rdb, p)
+			d, _ := ululeDecider(l)
+			return each(n, d), err
+		}),
+	}}
+}
+
+func ululeRedisMWs(addrs []string) []MW {
+	return []MW{{
+		Framework: "redis", Name: "ulule", Note: "fixed window",
+		Build: func(p Profile, n int) http.Handler {
+			return stdApp(n, func() func(http.Handler) http.Handler {
+				l, err := ululeStore(goRedis(addrs), p)
+				if err != nil {
+					panic(err)
+				}
+				return ululestd.NewMiddleware(l).Handler
+			})
+		},
+	}}
 }

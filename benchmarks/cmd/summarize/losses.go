@@ -31,7 +31,16 @@ var (
 		{metric: "extra_cpu_ms", what: "CPU of the cleanup, ms", noise: 0.25, slack: 200},
 	}
 	admit = []comparison{{metric: "over", what: "units over the limit"}, {metric: "errors", what: "errors"}}
-	wrk   = []comparison{{metric: "requests_per_s", what: "requests/s", noise: 0.05, atLeast: true}}
+	redis = []comparison{
+		{metric: "decisions_per_s", what: "decisions/s", noise: 0.25, atLeast: true},
+		{metric: "p99_us", what: "99 % of the delays, µs", noise: 0.25},
+		{metric: "redis_cpu_us", what: "CPU of Redis, µs", noise: 0.15},
+		{metric: "client_cpu_us", what: "CPU of the client, µs", noise: 0.15},
+		{metric: "errors", what: "errors"},
+	}
+	redisAllocations = []comparison{{metric: "allocs/op", what: "allocations"}}
+
+	wrk = []comparison{{metric: "requests_per_s", what: "requests/s", noise: 0.05, atLeast: true}}
 )
 
 func comparisonsOf(scenario string) []comparison {
@@ -40,6 +49,10 @@ func comparisonsOf(scenario string) []comparison {
 		return request
 	case strings.HasPrefix(scenario, "wrk "):
 		return wrk
+	case strings.HasPrefix(scenario, "redis allocations "):
+		return redisAllocations
+	case strings.HasPrefix(scenario, "redis "):
+		return redis
 	case scenario == "heap":
 		return heap
 	case scenario == "cleanup":

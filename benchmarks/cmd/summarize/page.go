@@ -58,6 +58,7 @@ have no cleanup or none whose period can be set.`, []column{
 and what was refilled meanwhile.`, []column{
 		{"admitted", "admitted"}, {"over", "over"}, {"errors", "errors"},
 	})
+	p.redis()
 	p.endToEnd()
 }
 
@@ -191,12 +192,16 @@ func (p page) requests() {
 }
 
 func (p page) endToEnd() {
-	if p.r.rounds("wrk std") == 0 {
+	if p.r.rounds("wrk std")+p.r.rounds("wrk redis") == 0 {
 		return
 	}
-	p.printf("## End to end\n\nwrk with 32 connections on one core, the server on another with GOMAXPROCS=1, over the loopback interface.\n\n")
-	for _, fw := range frameworks {
+	p.printf("## End to end\n\nwrk with 32 connections on one core, the server on another with GOMAXPROCS=1, over the loopback interface. " +
+		"The\nlimiters under \"redis\" are on a Redis that shares the two cores, behind net/http.\n\n")
+	for _, fw := range append(slices.Clone(frameworks), "redis") {
 		s := "wrk " + fw
+		if p.r.rounds(s) == 0 {
+			continue
+		}
 		p.printf("### %s\n\n%s\n\n| | requests/s | ratio to none | server CPU per request, µs | note |\n|---|--:|--:|--:|---|\n", fw, p.roundsOf(s))
 		for _, name := range p.r.names(s) {
 			k := id{s, name}
@@ -271,8 +276,13 @@ func mark(name string) string {
 func note(scenario, name string) string {
 	fields := strings.Fields(scenario)
 	framework := fields[len(fields)-1]
-	for _, m := range peer.MWs() {
+	for _, m := range append(peer.MWs(), peer.RedisMWs(nil)...) {
 		if len(fields) > 1 && m.Framework == framework && m.Name == name {
+			return m.Note
+		}
+	}
+	for _, m := range peer.Redises() {
+		if fields[0] == "redis" && m.Name == name {
 			return m.Note
 		}
 	}

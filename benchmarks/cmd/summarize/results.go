@@ -105,7 +105,10 @@ func load(dir string) (*results, error) {
 		{"bound.tsv", table("bound").read},
 		{"cleanup.tsv", table("cleanup").read},
 		{"admit.tsv", table("admit").read},
-		{"wrk.tsv", readWrk},
+		{"wrk.tsv", groups("wrk").read},
+		{"redis.tsv", groups("redis").read},
+		{"redis.txt", readBench},
+		{"rediswrk.tsv", groups("wrk").read},
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, part.file))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +139,8 @@ func readSetup(r *results, lines []string) error {
 var procs = regexp.MustCompile(`-\d+$`) // the number of processors that go test appends to names
 
 // readBench reads the output of go test -bench; a line "goos:" begins a round. BenchmarkMem/SCENARIO/NAME becomes case
-// NAME of SCENARIO, BenchmarkHTTP/SCENARIO/FRAMEWORK/NAME case NAME of "http SCENARIO FRAMEWORK".
+// NAME of SCENARIO, BenchmarkHTTP/SCENARIO/FRAMEWORK/NAME case NAME of "http SCENARIO FRAMEWORK", BenchmarkRedis/SCENARIO/NAME case NAME of
+// "redis allocations SCENARIO".
 func readBench(r *results, lines []string) error {
 	round := 0
 	for _, l := range lines {
@@ -149,10 +153,13 @@ func readBench(r *results, lines []string) error {
 		}
 		kind, rest, _ := strings.Cut(procs.ReplaceAllString(f[0], ""), "/")
 		scenario, name, _ := strings.Cut(rest, "/")
-		if kind == "BenchmarkHTTP" {
+		switch kind {
+		case "BenchmarkHTTP":
 			var framework string
 			framework, name, _ = strings.Cut(name, "/")
 			scenario = "http " + scenario + " " + framework
+		case "BenchmarkRedis":
+			scenario = "redis allocations " + scenario
 		}
 		for i := 2; i+1 < len(f); i += 2 {
 			x, err := strconv.ParseFloat(f[i], 64)
@@ -190,17 +197,19 @@ func (t table) read(r *results, lines []string) error {
 	return nil
 }
 
-// readWrk reads a table whose names are FRAMEWORK/NAME, as case NAME of "wrk FRAMEWORK".
-func readWrk(r *results, lines []string) error {
+// groups reads a table whose names are GROUP/NAME, as case NAME of scenario "GROUPS GROUP".
+type groups string
+
+func (g groups) read(r *results, lines []string) error {
 	all := newResults()
 	if err := table("").read(all, lines); err != nil {
 		return err
 	}
 	for _, k := range all.order {
-		framework, name, _ := strings.Cut(k.name, "/")
+		group, name, _ := strings.Cut(k.name, "/")
 		for round, m := range all.values[k] {
 			for metric, x := range m {
-				r.put(id{"wrk " + framework, name}, round, metric, x)
+				r.put(id{string(g) + " " + group, name}, round, metric, x)
 			}
 		}
 	}

@@ -25,11 +25,23 @@ BenchmarkHTTP/allow/std/spillway-2           50000  260.0 ns/op  260.0 cpu-ns/op
 const oneCleanup = "round\tname\tquiet_max_us\tclean_max_us\tleft_bytes_per_key\tfilled_bytes_per_key\n" +
 	"0\tspillway\t2000\t3000\t0\t40.5\n"
 
+const redisRounds = "round\tname\tdecisions_per_s\tp50_us\tp99_us\tredis_cpu_us\tclient_cpu_us\tallocs\twrong\terrors\n" +
+	"0\tspread-c64/floor:evalsha\t40000\t900\t2000\t10\t10\t10\t0\t0\n" +
+	"0\tspread-c64/redis_rate\t30000\t1000\t3000\t20\t30\t20\t0\t0\n" +
+	"0\tspread-c64/spillway\t90000\t300\t1200\t5\t6\t4\t0\t0\n" +
+	"0\tspread-c64/spillway-unshared\t36000\t900\t2500\t15\t25\t12\t0\t0\n" +
+	"0\tspread-c64/valkeylimiter\t180000\t200\t600\t5\t6\t1\t0\t0\n" +
+	"1\tspread-c64/floor:evalsha\t20000\t900\t2000\t10\t10\t10\t0\t0\n" +
+	"1\tspread-c64/redis_rate\t20000\t1000\t3000\t20\t30\t20\t0\t0\n" +
+	"1\tspread-c64/spillway\t80000\t300\t1200\t5\t6\t4\t0\t0\n" +
+	"1\tspread-c64/spillway-unshared\t18000\t900\t2500\t15\t25\t12\t0\t0\n"
+
 func results2(t *testing.T) *results {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hot.txt"), []byte(twoRounds), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cleanup.tsv"), []byte(oneCleanup), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis.tsv"), []byte(redisRounds), 0o600))
 	r, err := load(dir)
 	require.NoError(t, err)
 	return r
@@ -54,6 +66,10 @@ func TestVerdicts(t *testing.T) {
 		1:  {"met", "not measured", "met, stretch too"},
 		7:  {"not measured"},
 		8:  {"met", "met"},
+		12: {"met", "**missed**"},
+		14: {"not measured", "met", "not measured"},
+		16: {"met", "met"},
+		17: {"met", "not measured"},
 		21: {"met", "not measured", "not measured"},
 		22: {"**missed**", "not measured", "not measured"},
 	}
@@ -74,7 +90,10 @@ func TestVerdicts(t *testing.T) {
 func TestLosses(t *testing.T) {
 	r := results2(t)
 	got := losses(r)
-	require.Len(t, got, 1, "CPU only: floors and the bare framework are no peers, and nobody allocates less")
+	require.Len(t, got, 3, "CPU only: floors and the bare framework are no peers, and nobody allocates less")
+	require.Equal(t, "decisions/s", got[1].what)
+	require.Equal(t, "99 % of the delays, µs", got[2].what)
+	require.Equal(t, "valkeylimiter", got[2].peer)
 	require.Equal(t, "sethvargo", got[0].peer)
 	require.InDelta(t, (1.2+1.36)/2, got[0].ratio, 1e-9)
 
@@ -91,8 +110,11 @@ func TestPage(t *testing.T) {
 	text := b.String()
 	require.Contains(t, text, "| 1 | hot key, serial, full result | CPU, ratio to the CAS floor | ≤ 1.7 | ≤ 1.3 | 1.6 | met |")
 	require.Contains(t, text, "| hot-serial | CPU ns | 98 | sethvargo | 75 | 1.28 |  |")
-	require.Contains(t, text, "Targets missed:\n\n- 22, middleware, allowed, three headers")
+	require.Contains(t, text, "Targets missed:\n\n- 12, Redis, a trip for each decision")
 	require.Contains(t, text, "### hot-serial\n\n2 rounds.")
+	require.Contains(t, text, "### spread-c64\n\n10,000 keys, nothing is denied. 2 rounds.\n\n| | decisions/s | to redis_rate |")
+	require.Contains(t, text, "\n| **spillway** | 85000 | 3.5 | 3.12 | 300 | 1200 | 5 | 0.25 | 6 | 4 | 0 | 0 |")
+	require.Contains(t, text, "64 goroutines: decisions/s: share of rounds above redis_rate\n- 22, middleware, allowed, three headers")
 	require.NotContains(t, text, "NaN")
 	require.NotContains(t, text, "%!")
 }

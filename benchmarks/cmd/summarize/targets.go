@@ -32,11 +32,15 @@ const (
 	mapFloor  = "floor:shard-rwmutex+cas"
 	httpFloor = "floor-headers"
 	frameless = "none"
+
+	ourUnshared = "spillway-unshared" // a trip to Redis for each decision
+	redisRate   = "redis_rate"
+	scriptFloor = "floor:evalsha"
 )
 
 var frameworks = []string{"std", "gin", "echo"}
 
-// targets has the rows that are about limits in memory and about requests. Rows 11 to 20 and 25 need Redis.
+// targets has no row 19: it is about leases.
 var targets = []target{
 	{1, "hot key, serial, full result", []bound{
 		{"CPU, ratio to the CAS floor", 1.7, 1.3, false, ratio("hot-serial", ours, casFloor, "cpu-ns/op")},
@@ -79,6 +83,41 @@ var targets = []target{
 		{"units beyond limit and refill", 0, 0, false, value("admit", ours, "over")},
 		{"errors", 0, 0, false, value("admit", ours, "errors")},
 	}},
+	{11, "Redis, a trip for each decision, 1 goroutine: decisions/s", []bound{
+		{"ratio to redis_rate", 0.95, none, true, ratio("redis spread-c1", ourUnshared, redisRate, "decisions_per_s")},
+		{"ratio to the empty script", none, 0.85, true, ratio("redis spread-c1", ourUnshared, scriptFloor, "decisions_per_s")},
+	}},
+	{12, "Redis, a trip for each decision, 64 goroutines: decisions/s", []bound{
+		{"ratio to the empty script", 0.80, 0.95, true, ratio("redis spread-c64", ourUnshared, scriptFloor, "decisions_per_s")},
+		{"share of rounds above redis_rate", 0.51, 1, true, wins("redis spread-c64", ourUnshared, redisRate, "decisions_per_s")},
+	}},
+	{13, "Redis, shared trips, 1 goroutine with nothing to share: decisions/s", []bound{
+		{"ratio to redis_rate", 0.95, 1.0, true, ratio("redis spread-c1", ours, redisRate, "decisions_per_s")},
+	}},
+	{14, "Redis, shared trips: decisions/s, ratio to redis_rate", []bound{
+		{"16 goroutines", 2.0, 2.3, true, ratio("redis spread-c16", ours, redisRate, "decisions_per_s")},
+		{"64 goroutines", 3.3, 5, true, ratio("redis spread-c64", ours, redisRate, "decisions_per_s")},
+		{"256 goroutines", 5, 7, true, ratio("redis spread-c256", ours, redisRate, "decisions_per_s")},
+	}},
+	{15, "Redis Cluster of three masters, shared trips: decisions/s, ratio to redis_rate", []bound{
+		{"64 goroutines", 2.8, 3.3, true, ratio("redis cluster-c64", ours, redisRate, "decisions_per_s")},
+		{"256 goroutines", 3.5, 6, true, ratio("redis cluster-c256", ours, redisRate, "decisions_per_s")},
+	}},
+	{16, "Redis, shared trips, 64 goroutines: delay, ratio to redis_rate", []bound{
+		{"median", 0.40, 0.20, false, ratio("redis spread-c64", ours, redisRate, "p50_us")},
+		{"99 %", 0.50, 0.25, false, ratio("redis spread-c64", ours, redisRate, "p99_us")},
+	}},
+	{17, "Redis, shared trips: CPU of Redis per decision, ratio to redis_rate", []bound{
+		{"64 goroutines", 0.33, 0.22, false, ratio("redis spread-c64", ours, redisRate, "redis_cpu_us")},
+		{"256 goroutines", 0.20, 0.13, false, ratio("redis spread-c256", ours, redisRate, "redis_cpu_us")},
+	}},
+	{18, "Redis, one hot key, shared trips, 64 goroutines: decisions/s", []bound{
+		{"ratio to redis_rate", 6, 8.5, true, ratio("redis hot-c64", ours, redisRate, "decisions_per_s")},
+	}},
+	{20, "Redis, allocations per decision", []bound{
+		{"a trip for each decision, 1 goroutine", 14, 12, false, value("redis allocations c1", ourUnshared, "allocs/op")},
+		{"shared trips, 64 goroutines", 6, 4, false, value("redis allocations c64", ours, "allocs/op")},
+	}},
 	{21, "middleware, allowed, three headers: allocations", []bound{
 		{"net/http", 3, 2, false, value("http allow std", ours, "allocs/op")},
 		{"Gin", 3, 2, false, value("http allow gin", ours, "allocs/op")},
@@ -105,6 +144,9 @@ var targets = []target{
 		{"Echo, no headers", 0.96, 0.98, true, ratio("wrk echo", ours+"-off", frameless, "requests_per_s")},
 		{"Echo, three headers", 0.83, 0.86, true, ratio("wrk echo", ours, frameless, "requests_per_s")},
 	}},
+	{25, "requests per second over the loopback interface, limiter on Redis with shared trips, ratio to no middleware", []bound{
+		{"net/http, three headers", 0.42, 0.48, true, ratio("wrk redis", ours, frameless, "requests_per_s")},
+	}},
 }
 
 func value(scenario, name, metric string) func(*results) (float64, bool) {
@@ -115,6 +157,22 @@ func value(scenario, name, metric string) func(*results) (float64, bool) {
 func ratio(scenario, name, base, metric string) func(*results) (float64, bool) {
 	return func(r *results) (float64, bool) {
 		return r.ratio(id{scenario, name}, metric, id{scenario, base}, metric)
+	}
+}
+
+// wins is the share of rounds in which a case has more of a metric than another.
+func wins(scenario, name, base, metric string) func(*results) (float64, bool) {
+	return func(r *results) (float64, bool) {
+		won, n := 0, 0
+		for round, m := range r.values[id{scenario, name}] {
+			if b, ok := r.values[id{scenario, base}][round][metric]; ok {
+				n++
+				if m[metric] > b {
+					won++
+				}
+			}
+		}
+		return float64(won) / float64(max(n, 1)), n > 0
 	}
 }
 

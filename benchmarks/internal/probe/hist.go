@@ -37,6 +37,18 @@ func lowest(bucket int) time.Duration {
 	return time.Duration(uint64(bucket%32+32) << (bucket/32 - 1))
 }
 
+// Merge adds what o has counted.
+func (h *Hist) Merge(o *Hist) {
+	for i, n := range o.count {
+		h.count[i] += n
+	}
+	h.total += o.total
+	h.max = max(h.max, o.max)
+}
+
+// Count is how many durations were counted.
+func (h *Hist) Count() uint64 { return h.total }
+
 // Max is the longest duration, exactly.
 func (h *Hist) Max() time.Duration { return h.max }
 

@@ -28,4 +28,9 @@ func TestHist(t *testing.T) {
 	}
 	require.Equal(t, time.Duration(16), small.Quantile(0.5))
 	require.Equal(t, uint64(2), small.Over(30))
+
+	small.Merge(&h)
+	require.Equal(t, uint64(10_032), small.Count())
+	require.Equal(t, h.Max(), small.Max())
+	require.InEpsilon(t, float64(h.Quantile(0.5)), float64(small.Quantile(0.5)), 0.04)
 }
