@@ -40,8 +40,9 @@ func (l *Limiter) refundShare(ctx context.Context, at time.Time, t *limiter.Take
 	return l.secondary.refund.Refund(ctx, at, &s)
 }
 
-// Reset implements [limiter.Resetter]: both limiters forget the key. An error says that one of them may not have; the
-// primary cannot while it is away. [errors.ErrUnsupported] means that neither can.
+// Reset implements [limiter.Resetter]: both limiters forget the key, a secondary that cannot keeps it charged. An error
+// says that one of them may not have: [limiter.ErrUnavailable] while the primary is away, [errors.ErrUnsupported] where it
+// cannot forget.
 func (l *Limiter) Reset(ctx context.Context, key limiter.Key) error {
 	if err := l.ready(ctx); err != nil {
 		return err

@@ -141,52 +141,59 @@ func (l *Limiter) giveBack(s *scratch) {
 // The caller's context is not handed on: the take is booked, whatever became of him since. Errors are dropped: the
 // decision stands, and a secondary that fails has nothing to be kept warm for.
 func (l *Limiter) warm(key limiter.Key, limit limiter.Limit, n int) {
-	if limit == limiter.Unlimited {
-		return
-	}
 	if limit.Algorithm == limiter.LeakyBucket && l.secondary.batch != nil {
 		// A place in the queue is taken even if it would have to wait, which Allow refuses.
-		takes := [1]limiter.Take{{Key: key, Limit: limit, N: n}}
+		takes := [1]limiter.Take{{Key: key, Limit: limit, N: n, Decision: limiter.Decision{Allowed: true}}}
 		l.warmAll(time.Time{}, takes[:])
 		return
 	}
-	l.drain(key, Share(limit, l.Replicas()), n)
-}
-
-func (l *Limiter) drain(key limiter.Key, share limiter.Limit, n int) {
-	for n > 0 {
+	if limit == limiter.Unlimited {
+		return
+	}
+	share := Share(limit, l.Replicas())
+	for range tries {
 		d, err := l.secondary.Allow(context.Background(), key, share, n)
 		if err != nil || d.Allowed {
 			return
 		}
-		n = min(n-1, d.Remaining)
+		if n = min(n-1, d.Remaining); n <= 0 {
+			return
+		}
 	}
 }
+
+// tries is how often what a share has left is asked for. The second time is enough unless others take from it meanwhile,
+// and then it is charged by them.
+const tries = 3
 
 // warmAll is warm for the takes of a group that has passed. As shadow takes each is booked by itself: the shares of some
 // may be spent.
 func (l *Limiter) warmAll(at time.Time, takes []limiter.Take) {
 	s := l.borrow(takes)
 	defer l.giveBack(s)
-	charged := s.takes[:0]
-	for k := range s.takes {
-		t := s.takes[k]
-		if t.N > 0 && takes[k].Decision.Mark != 0 {
+	left := s.takes[:0]
+	for _, t := range s.takes {
+		if t.N > 0 && t.Decision.Allowed {
 			t.Shadow, t.MaxDelay = true, math.MaxInt64
-			charged = append(charged, t)
+			left = append(left, t)
 		}
 	}
-	for len(charged) > 0 {
+	for range tries {
+		if len(left) == 0 {
+			return
+		}
+		charged := left
 		if _, err := l.secondary.batch.AllowAll(context.Background(), at, charged); err != nil {
 			return
 		}
-		left := charged[:0]
+		left = charged[:0]
 		for _, t := range charged {
-			if n := min(t.N-1, t.Decision.Remaining); !t.Decision.Allowed && n > 0 {
-				t.N = n
+			if t.Decision.Allowed {
+				continue
+			}
+			if t.N = min(t.N-1, t.Decision.Remaining); t.N > 0 {
 				left = append(left, t)
 			}
 		}
-		charged = left
 	}
 }
