@@ -101,7 +101,10 @@ func (r *Rule) Decide(d *Decision, s *State, now Reading, n int, maxDelay time.D
 			r.takeTokens(d, s, now, int64(n), book)
 		}
 	case LeakyBucket:
-		r.takePlaces(d, s, now, int64(n), int64(maxDelay)/r.tick, book)
+		if maxDelay < maxDuration { // else any delay will do
+			maxDelay /= time.Duration(r.tick)
+		}
+		r.takePlaces(d, s, now, int64(n), int64(maxDelay), book)
 	case FixedWindow:
 		r.takeFixed(d, s, now, int64(n), book)
 	case SlidingWindow:

@@ -71,9 +71,9 @@ func (l *Limiter) ask(ctx context.Context, f func() error) error {
 	err := errOpen
 	if l.breaker.closed() {
 		l.breaker.do(func() error {
-			began := time.Now()
+			began := l.breaker.now()
 			err = f()
-			return l.judge(ctx, err, time.Since(began))
+			return l.judge(ctx, err, l.breaker.now()-began)
 		})
 	}
 	return err

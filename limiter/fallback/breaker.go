@@ -76,8 +76,11 @@ func (b *breaker) wait() time.Duration {
 	if until == 0 {
 		return 0
 	}
-	return max(0, time.Duration(until)-time.Since(b.base))
+	return max(0, time.Duration(until)-b.now())
 }
+
+// now is the monotonic clock of waits and durations.
+func (b *breaker) now() time.Duration { return time.Since(b.base) }
 
 // closed reports whether calls are passed on as they come.
 func (b *breaker) closed() bool { return b.shut.Load() == 0 && b.cb.State() == gobreaker.StateClosed }
@@ -86,7 +89,7 @@ func (b *breaker) change(to gobreaker.State) {
 	var until time.Duration
 	if to == gobreaker.StateOpen {
 		// One nanosecond more than the time-out, which has to be over and not just reached.
-		until = time.Since(b.base) + b.cooldown + 1 + rand.N(b.cooldown/2+1)
+		until = b.now() + b.cooldown + 1 + rand.N(b.cooldown/2+1)
 	}
 	b.shut.Store(int64(until))
 	if b.observer == nil {

@@ -15,9 +15,9 @@ func (l *Limiter) Allow(ctx context.Context, key limiter.Key, limit limiter.Limi
 		return d, errClosed
 	}
 	asked := l.breaker.do(func() error {
-		began := time.Now()
+		began := l.breaker.now()
 		d, err = l.primary.Allow(ctx, key, limit, n)
-		return l.judge(ctx, err, time.Since(began))
+		return l.judge(ctx, err, l.breaker.now()-began)
 	})
 	switch {
 	case asked && err == nil:
@@ -65,9 +65,9 @@ func (l *Limiter) allowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 		return passed, err
 	}
 	asked := l.breaker.do(func() error {
-		began := time.Now()
+		began := l.breaker.now()
 		passed, err = l.primary.batch.AllowAll(ctx, at, takes)
-		return l.judge(ctx, err, time.Since(began))
+		return l.judge(ctx, err, l.breaker.now()-began)
 	})
 	switch {
 	case asked && err == nil:

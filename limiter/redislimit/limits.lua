@@ -2,14 +2,16 @@
 -- change one and the differential test tells. Only commands of Redis 6.2.
 --
 -- KEYS     one for each take, in order
--- ARGV[1]  "<Bd" flags (1: the clock is the caller's, 2: refund) and the caller's clock, then the groups: "<B" takes in the
---          group, and for each take "<BI4I4dB": its rule, n, how often to take n (only alone in a group), the longest delay,
---          flags (1: shadow). A refund is "<BI4d": tag, n, instant of the booking
+-- ARGV[1]  "<B" flags (1: clocks are the callers', 2: refund), then the groups: "<B" takes in the group (+128: book none), "<d"
+--          its caller's clock if clocks are the callers', and for each take "<BI4I4dB": its rule, n, how often to take n (only alone in a
+--          group), the longest delay, flags (1: shadow). A refund has the clock likewise, then "<BI4d": tag, n, instant of
+--          the booking
 -- ARGV[2…] the rules: tag and terms as they are stored; behind those of a calendar window four edges "<dddd" and its text
 --
--- Returns "<d" the clock's reading, then for each group "<B" its verdict (0 refused, 1 booked, 2 a key holds something else,
+-- Returns "<d" the server's clock (0 if clocks are the callers'), then for each group "<B" its verdict (0 refused, 1 booked, 2 a key holds something else,
 -- 3 the clock is outside of the edges) and for each take "<I4H" how often it was booked and the length of what follows: the
 -- state before, from which the caller computes all the numbers. A log is abridged to entries that give the same numbers.
+-- Where the edges do not hold the instant "<d" of the key, that follows instead.
 --
 -- State    tag and terms, then
 --   token bucket, leaky bucket  A1, A2 "<BI4I6I4" rate, period, burst    "<ddI4I6"  at, shift, units, fraction over period
@@ -160,7 +162,7 @@ end
 fits[0xA2] = function(rule, n, delay)
   local used = frac > 0 and whole + 1 or whole
   if used + n > rule.burst then return false end
-  if fresh then return true end
+  if fresh or delay >= 9007199254740992 then return true end
   if delay < lag then return false end
   local q, rem = muldiv(delay - lag, rule.rate, rule.period)
   return whole < q or whole == q and frac <= rem
@@ -431,7 +433,7 @@ end
 local refund = {}
 
 refund[0xA1] = function(key, rule, n)
-  if n >= rule.burst - whole then return call('DEL', key) end
+  if fresh or n >= rule.burst - whole then return call('DEL', key) end
   whole = whole + n
   keep[0xA1](key, rule)
 end
@@ -502,32 +504,32 @@ end
 
 -- The call ----------------------------------------------------------------------------------------------------------
 
-local flags, clock, pos = unpack('<Bd', ARGV[1])
-caller = flags % 2 == 1
-if caller then
-  now = clock
-else
+local args = ARGV[1]
+local flags, pos = byte(args), 2
+caller, now = flags % 2 == 1, 0
+if not caller then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
 end
 
 if flags >= 2 then
-  local tag, n, taken = unpack('<BI4d', ARGV[1], pos)
+  if caller then now, pos = unpack('<d', args, pos) end
+  local tag, n, taken = unpack('<BI4d', args, pos)
   local key = KEYS[1]
   if read(key, tag) and s ~= '' then
     local rule = storedRule(tag)
     see[tag](rule, key)
-    if not fresh then refund[tag](key, rule, n, taken) end
+    if not fresh or tag == 0xA1 then refund[tag](key, rule, n, taken) end
   end
   return ''
 end
 
 local out, o = { pack('<d', now) }, 1
-local args, k, stop = ARGV[1], 0, #ARGV[1]
+local k, stop = 0, #args
 
 -- The only take of its group: decided and booked at once, n as often as it fits.
 local function alone()
-  local i, n, times, delay, _, to = unpack('<BI4I4dB', args, pos)
+  local i, n, times, delay, how, to = unpack('<BI4I4dB', args, pos)
   pos, k = to, k + 1
   local key, rule = KEYS[k], rules[i] or ruleOf(i)
   local tag = rule.tag
@@ -538,7 +540,7 @@ local function alone()
   end
   if see[tag](rule, key) == false then
     o = o + 1
-    out[o] = pack('<BI4H', 3, 0, 0)
+    out[o] = pack('<BI4Hd', 3, 0, 8, e)
     return
   end
   local before, booked, verdict = s, 0, 1
@@ -554,7 +556,7 @@ local function alone()
         end
         booked = from
       end
-    else
+    elseif how == 0 then
       verdict = 0
     end
     if tag == 0xA5 then before = abridged(key, rule, n, booked) end
@@ -572,9 +574,9 @@ local function alone()
 end
 
 -- Several takes: all are looked at, then all are booked, or none.
-local function together(count)
+local function together(count, veto)
   local start, from, at = pos, k, o + 1
-  local verdict, never, news = 1, false, false
+  local verdict, never, news = veto and 0 or 1, veto, false
   o = at
   for _ = 1, count do
     local i, n, _, delay, how, to = unpack('<BI4I4dB', args, pos)
@@ -585,7 +587,8 @@ local function together(count)
     if not read(key, tag) then
       verdict = 2
     elseif see[tag](rule, key) == false then
-      if verdict < 2 then verdict = 3 end
+      if verdict ~= 2 then verdict = 3 end
+      before = pack('<d', e)
     else
       local ok = n == 0 or n <= rule.burst and fits[tag](rule, n, delay)
       if not ok and how == 0 then
@@ -631,6 +634,13 @@ end
 while pos <= stop do
   local count = byte(args, pos)
   pos = pos + 1
-  if count == 1 then alone() else together(count) end
+  if caller then now, pos = unpack('<d', args, pos) end
+  if count == 1 then
+    alone()
+  elseif count < 128 then
+    together(count, false)
+  else
+    together(count - 128, true)
+  end
 end
 return concat(out)

@@ -1,0 +1,256 @@
+package redislimit
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spillway-go/spillway/internal/rediscall"
+	"github.com/spillway-go/spillway/limiter"
+)
+
+//go:embed limits.lua
+var source string
+
+var script = rediscall.NewScript(source)
+
+// maxTripParts bounds what one script run does: Redis serves nobody else meanwhile. Rules have numbers of one byte.
+const maxTripParts = 255
+
+// trip is one run of the script under construction, and then its reply.
+type trip struct {
+	keys   []string
+	args   []any
+	buf    []byte
+	rules  []*rule
+	groups []*group // in the order of the call, without those that are behind an equal one
+	first  map[string]*group
+}
+
+var trips = sync.Pool{New: func() any { return &trip{first: make(map[string]*group)} }}
+
+// free gives a trip back. Nothing may refer to it any more.
+func (t *trip) free() {
+	clear(t.keys)
+	clear(t.args)
+	clear(t.rules)
+	clear(t.groups)
+	clear(t.first)
+	t.keys, t.args, t.buf, t.rules, t.groups = t.keys[:0], t.args[:0], t.buf[:0], t.rules[:0], t.groups[:0]
+	trips.Put(t)
+}
+
+// send asks for groups whose keys may all be in one call, and fills in what was answered.
+func (l *Limiter) send(ctx context.Context, groups []*group) {
+	t := trips.Get().(*trip)
+	defer t.free()
+	for again := false; ; again = true {
+		t.load(groups, l.caller)
+		reply, err := l.call(ctx, t)
+		if err == nil {
+			err = t.read(reply, l.caller)
+		}
+		if err != nil {
+			for _, g := range groups {
+				g.err = err
+			}
+			return
+		}
+		t.decideEqual(l.caller)
+		// Where the clocks are so far apart that the edges sent do not hold the server's instant, it told it.
+		groups = outsideOf(groups)
+		if len(groups) == 0 || again {
+			return
+		}
+		t.keys, t.args, t.buf, t.rules, t.groups = t.keys[:0], t.args[:0], t.buf[:0], t.rules[:0], t.groups[:0]
+		clear(t.first)
+	}
+}
+
+// outsideOf returns the groups to be asked for again.
+func outsideOf(groups []*group) (out []*group) {
+	for _, g := range groups {
+		if g.verdict == outside && g.err == nil && !g.decided {
+			g.err = errEdges
+			out = append(out, g)
+		}
+	}
+	for _, g := range out {
+		g.next, g.last = nil, nil
+	}
+	return out
+}
+
+var errEdges = fmt.Errorf("%w: redislimit: the server's clock moves too fast for a calendar window", limiter.ErrUnavailable)
+
+// call makes the round trip.
+func (l *Limiter) call(ctx context.Context, t *trip) (string, error) {
+	if l.observer == nil {
+		return l.client.Run(ctx, script, t.keys, t.args...)
+	}
+	start := time.Now()
+	reply, err := l.client.Run(ctx, script, t.keys, t.args...)
+	l.observe("take", start, len(t.keys), err)
+	return reply, err
+}
+
+func (l *Limiter) observe(op string, start time.Time, takes int, err error) {
+	if l.observer == nil {
+		return
+	}
+	e := limiter.Event{Kind: limiter.EventStore, Time: start, Name: l.name, Op: op, Duration: time.Since(start), N: takes, Err: err}
+	if err != nil {
+		e.Reason = rediscall.Cause(err)
+	}
+	l.observer.Observe(e)
+}
+
+// load writes the call.
+func (t *trip) load(groups []*group, caller bool) {
+	flags := byte(0)
+	if caller {
+		flags = callerClock
+	}
+	t.buf = append(t.buf, flags)
+	t.args = append(t.args, nil)
+	for _, g := range groups {
+		g.err = nil
+		if len(groups) > 1 && t.behind(g, caller) {
+			continue
+		}
+		t.groups = append(t.groups, g)
+	}
+	for _, g := range t.groups {
+		t.group(g, caller)
+	}
+	t.args[0] = t.buf
+}
+
+// behind puts a group behind an equal one of the same trip. Only single takes whose order among themselves does not
+// matter: a queue gives every place another delay.
+func (t *trip) behind(g *group, caller bool) bool {
+	p := &g.parts[0]
+	if len(g.parts) > 1 || g.veto || p.shadow || p.n == 0 || p.rule.limit.Algorithm == limiter.LeakyBucket {
+		return false
+	}
+	lead := t.first[p.key]
+	if lead == nil {
+		t.first[p.key] = g
+		g.next, g.last = nil, g
+		return false
+	}
+	q := &lead.parts[0]
+	if q.rule != p.rule || q.n != p.n || caller && lead.now != g.now {
+		return false
+	}
+	lead.last.next = g
+	lead.last, g.next = g, nil
+	return true
+}
+
+// group writes one group.
+func (t *trip) group(g *group, caller bool) {
+	head := len(t.buf)
+	t.buf = append(t.buf, 0)
+	if caller {
+		t.buf = appendInstant(t.buf, g.now)
+	}
+	times := 1
+	for n := g.next; n != nil; n = n.next {
+		times++
+	}
+	parts := byte(0)
+	for i := range g.parts {
+		p := &g.parts[i]
+		if p.stateless() {
+			continue
+		}
+		parts++
+		t.keys = append(t.keys, p.key)
+		t.buf = appendTake(t.buf, t.rule(p, g), p.n, times, p.maxDelay, p.shadow)
+	}
+	if g.veto {
+		parts |= vetoFlag
+	}
+	t.buf[head] = parts
+}
+
+// rule returns the number of a part's rule in this call.
+func (t *trip) rule(p *part, g *group) int {
+	if p.around == 0 {
+		for i, r := range t.rules {
+			if r == p.rule {
+				return i + 1
+			}
+		}
+	}
+	around := p.around
+	if around == 0 && p.rule.text != "" {
+		if around = g.now; around == 0 {
+			around = time.Now().UnixMicro()
+		}
+	}
+	if p.around == 0 {
+		t.rules = append(t.rules, p.rule)
+	} else {
+		t.rules = append(t.rules, nil)
+	}
+	t.args = append(t.args, p.rule.arg(around))
+	return len(t.rules)
+}
+
+// read takes the reply apart.
+func (t *trip) read(reply string, caller bool) error {
+	r := &reader{s: reply}
+	now := r.instant()
+	for _, g := range t.groups {
+		if !caller {
+			g.now = now
+		}
+		g.verdict = r.byte()
+		for i := range g.parts {
+			p := &g.parts[i]
+			if p.stateless() {
+				continue
+			}
+			p.booked = int(r.uint32())
+			p.before = r.take(int(r.uint16()))
+			if g.verdict == outside && len(p.before) == 8 {
+				p.around = (&reader{s: p.before}).instant()
+			}
+		}
+	}
+	if r.bad || len(r.s) > 0 {
+		return fmt.Errorf("%w: redislimit: %w", limiter.ErrInvalid, errReply)
+	}
+	return nil
+}
+
+// decideEqual decides for the groups that are behind an equal one: in their order, as if each had come by itself.
+func (t *trip) decideEqual(caller bool) {
+	for _, lead := range t.groups {
+		if lead.next == nil {
+			continue
+		}
+		p := &lead.parts[0]
+		granted := p.booked
+		s, err := p.rule.state(p.before)
+		for g, i := lead, 0; g != nil; g, i = g.next, i+1 {
+			g.now, g.verdict = lead.now, lead.verdict
+			if g.verdict > booked {
+				continue
+			}
+			q := &g.parts[0]
+			g.verdict, q.booked = refused, 0
+			if i < granted {
+				g.verdict, q.booked = booked, 1
+			}
+			if g.err = err; err == nil {
+				g.err = g.decideFrom(q, &g.decision, &s, caller)
+			}
+			g.decided = true
+		}
+	}
+}
