@@ -138,6 +138,11 @@ func (c *Cluster) KillMaster(key string) *Server {
 func (c *Cluster) Wait() {
 	c.t.Helper()
 	until(c.t, "the cluster", func() error {
+		for _, s := range c.up() {
+			if err := c.isReady(s); err != nil {
+				return err
+			}
+		}
 		owners := c.owners()
 		for slot, s := range owners {
 			if s == nil {
@@ -153,16 +158,25 @@ func (c *Cluster) Wait() {
 	})
 }
 
-// agrees returns why s does not see the cluster as it is.
-func (c *Cluster) agrees(s *Server, owners [slots]*Server) error {
+// isReady returns why s is not in step with the cluster.
+func (c *Cluster) isReady(s *Server) error {
 	ctx := context.Background()
-	info, err := s.admin.ClusterInfo(ctx).Result()
+	state, err := s.admin.ClusterInfo(ctx).Result()
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(c.servers))) {
-		return fmt.Errorf("%s says %s", s.Addr(), info)
+	if !strings.Contains(state, "cluster_state:ok") || !strings.Contains(state, fmt.Sprintf("cluster_known_nodes:%d\r", len(c.servers))) {
+		return fmt.Errorf("%s says %s", s.Addr(), state)
 	}
+	role, err := s.admin.Info(ctx, "replication").Result()
+	if err == nil && strings.Contains(role, "role:slave") && !strings.Contains(role, "master_link_status:up") {
+		err = fmt.Errorf("replica %s: %s", s.Addr(), role)
+	}
+	return err
+}
+
+// agrees returns which slot s sees elsewhere than it is.
+func (c *Cluster) agrees(s *Server, owners [slots]*Server) error {
 	views, err := c.views(s)
 	if err != nil {
 		return err
@@ -174,11 +188,7 @@ func (c *Cluster) agrees(s *Server, owners [slots]*Server) error {
 			}
 		}
 	}
-	role, err := s.admin.Info(ctx, "replication").Result()
-	if err == nil && strings.Contains(role, "role:slave") && !strings.Contains(role, "master_link_status:up") {
-		err = fmt.Errorf("replica %s: %s", s.Addr(), role)
-	}
-	return err
+	return nil
 }
 
 // up returns the nodes that are neither killed nor paused.

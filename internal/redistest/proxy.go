@@ -13,8 +13,8 @@ import (
 // there are and for new ones, and may be called from any goroutine.
 //
 // It reads requests and replies, so it breaks connections between them. What a client sends to set up a connection is
-// always forwarded and answered under DropReply and DropReplies, and never counted: HELLO, AUTH, CLIENT, SELECT, READONLY,
-// CLUSTER, COMMAND. Subscriptions pass, but not their replies one by one.
+// neither counted nor has its reply dropped or delayed: HELLO, AUTH, CLIENT, SELECT, READONLY, CLUSTER, COMMAND. The same
+// is so for subscriptions and what comes by them.
 type Proxy struct {
 	t        testing.TB
 	listener net.Listener
@@ -145,8 +145,11 @@ type link struct {
 	mu      sync.Mutex
 	server  net.Conn // nil before the first request
 	lost    bool     // something was swallowed
-	pending []bool   // for every request that waits for its reply: whether that is dropped
+	pending []fate   // of every request that waits for its reply
 }
+
+// fate is what happens to the reply of a request.
+type fate struct{ dropped, delayed bool }
 
 func (l *link) close() {
 	l.once.Do(func() {
@@ -211,27 +214,27 @@ var (
 	subscriptions = []string{"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"}
 )
 
-// judge counts a request that is forwarded, and says whether its reply is dropped.
-func (p *Proxy) judge(m message) (dropped bool) {
+// judge counts a request that is forwarded, and says what happens to its reply.
+func (p *Proxy) judge(m message) fate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slices.Contains(setUp, m.name) {
-		return false
+		return fate{}
 	}
 	p.requests++
 	if p.drop > 0 {
 		p.drop--
-		return true
+		return fate{dropped: true}
 	}
-	return p.mode == dropReply
+	return fate{dropped: p.mode == dropReply, delayed: true}
 }
 
 // expect remembers what happens to the reply of a request.
-func (l *link) expect(m message, dropped bool) {
+func (l *link) expect(m message, f fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !slices.Contains(subscriptions, m.name) { // their replies are pushes
-		l.pending = append(l.pending, dropped)
+		l.pending = append(l.pending, f)
 	}
 }
 
@@ -253,13 +256,13 @@ func (l *link) forwardReplies(server net.Conn) {
 			return
 		}
 		_, delay := l.proxy.now()
-		swallowed, dropped := l.isLost(), l.isDropped(m)
+		swallowed, f := l.isLost(), l.fateOf(m)
 		switch {
 		case swallowed:
 			continue
-		case dropped:
+		case f.dropped:
 			return
-		case delay > 0 && !together && !l.wait(delay):
+		case f.delayed && delay > 0 && !together && !l.wait(delay):
 			return
 		}
 		if _, err = l.client.Write(m.raw); err != nil {
@@ -268,14 +271,14 @@ func (l *link) forwardReplies(server net.Conn) {
 	}
 }
 
-// isDropped reports what was meant to happen to a reply.
-func (l *link) isDropped(m message) (dropped bool) {
+// fateOf returns what was meant to happen to a reply.
+func (l *link) fateOf(m message) (f fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !m.isPush() && len(l.pending) > 0 {
-		dropped, l.pending = l.pending[0], l.pending[1:]
+		f, l.pending = l.pending[0], l.pending[1:]
 	}
-	return dropped
+	return f
 }
 
 func (p *Proxy) now() (mode, time.Duration) {
