@@ -48,7 +48,13 @@ func (c *Client) begin(ctx context.Context) (*bound, error) {
 	if c.closed.Load() {
 		return nil, &fault{kind: limiter.ErrUnavailable, cause: redis.ErrClosed, label: "closed", text: redis.ErrClosed.Error()}
 	}
-	b := &bound{Context: ctx, deadline: time.Now().Add(c.timeout), from: &c.alarms}
+	var start time.Time
+	if s, ok := ctx.(since); ok {
+		start = s.start
+	} else {
+		start = time.Now()
+	}
+	b := &bound{Context: ctx, deadline: start.Add(c.timeout), from: &c.alarms}
 	if d, ok := ctx.Deadline(); ok && !d.After(b.deadline) {
 		b.deadline, b.callers = d, true
 	}
