@@ -1,7 +1,6 @@
 package rediscall
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -46,14 +45,14 @@ func Open(where string) (c redis.UniversalClient, err error) {
 	case "redis", "rediss", "unix":
 		o, err := redis.ParseURL(where)
 		if err != nil {
-			return nil, redacted(err)
+			return nil, redacted(where, err)
 		}
 		return redis.NewClient(o), nil
 	case "redis+cluster", "rediss+cluster":
 		a := split(rest, "6379")
 		o, err := redis.ParseClusterURL(a.url(strings.TrimSuffix(scheme, "+cluster"), a.path))
 		if err != nil {
-			return nil, redacted(err)
+			return nil, redacted(where, err)
 		}
 		o.ContextTimeoutEnabled = true // lets Bound share its connections
 		return redis.NewClusterClient(o), nil
@@ -66,7 +65,7 @@ func Open(where string) (c redis.UniversalClient, err error) {
 		a.query = append(a.query, "master_name="+url.QueryEscape(unescaped(master)))
 		o, err := redis.ParseFailoverURL(a.url(strings.TrimSuffix(scheme, "+sentinel"), "/"+db))
 		if err != nil {
-			return nil, redacted(err)
+			return nil, redacted(where, err)
 		}
 		if o.RouteByLatency || o.RouteRandomly {
 			return redis.NewFailoverClusterClient(o), nil
@@ -78,6 +77,9 @@ func Open(where string) (c redis.UniversalClient, err error) {
 
 // indirect reads the URL from where it is kept, once.
 func indirect(where string) (string, error) {
+	if (strings.HasPrefix(where, "env:") || strings.HasPrefix(where, "file:")) && strings.Contains(where, "://") {
+		return "", invalidURL("env: and file: are followed by a name, not by a URL")
+	}
 	if name, ok := strings.CutPrefix(where, "env:"); ok {
 		v := os.Getenv(name)
 		if v == "" {
@@ -142,13 +144,13 @@ func unescaped(s string) string {
 
 func invalidURL(what string) error { return fmt.Errorf("%w: Redis URL: %s", limiter.ErrInvalid, what) }
 
-var unexpected = regexp.MustCompile(`^redis: (unexpected option: [a-z_, ]+|invalid \w+ (number|duration|boolean)\b)`)
+var unexpected = regexp.MustCompile(`^redis: (unexpected option: [a-z_, ]+$|invalid \w+ (number|duration|boolean)\b)`)
 
 // redacted keeps of an error only what cannot be a piece of a password. A password with a character that means something in
 // URLs can end up in any part of them, and parsers quote what they do not understand.
-func redacted(err error) error {
-	var parse *url.Error
-	if !errors.As(err, &parse) {
+func redacted(where string, err error) error {
+	_, query, _ := strings.Cut(where, "?")
+	if !strings.Contains(query, "@") {
 		if m := unexpected.FindStringSubmatch(err.Error()); m != nil {
 			return invalidURL(m[1])
 		}
