@@ -10,9 +10,9 @@ export GOWORK=off # the versions of this module, whatever the workspace asks for
 
 steps=${*:-admit hot keys million http heap bound cleanup wrk redis rediswrk}
 if [ -n "${QUICK:-}" ]; then
-  rounds=1 keys=20000 ttl=500ms seconds=1 bench=2000x run=20ms short=-test.short
+  rounds=1 keys=20000 ttl=500ms seconds=1 bench=2000x run=20ms rediskeys=1000 short=-test.short
 else
-  rounds= keys=1000000 ttl=4s seconds=2 bench= run=300ms short=
+  rounds= keys=1000000 ttl=4s seconds=2 bench= run=300ms rediskeys=10000 short=
 fi
 rounds_of() { # STEP DEFAULT
   local name=R_${1^^}
@@ -34,6 +34,7 @@ load() { cut -d' ' -f1-3 /proc/loadavg; }
     "$(awk '/MemTotal/{printf "%.0f GiB", $2/1048576}' /proc/meminfo)"
   printf 'kernel\t%s\n' "$(uname -sr)"
   printf 'go\t%s\n' "$(go env GOVERSION GOOS GOARCH | paste -sd' ')"
+  ! command -v redis-server >/dev/null || printf 'redis\t%s\n' "$(redis-server --version | cut -d' ' -f1-3)"
   printf 'modules\t%s\n' "$(go list -m -f '{{if not (or .Indirect .Main)}}{{.Path}}{{end}}' all | paste -sd' ')"
   printf 'quick\t%s\n' "${QUICK:-}"
 } >"$OUT/setup.txt"
@@ -67,7 +68,7 @@ for step in $steps; do
       fi ;;
     redis)
       if has redis-server; then
-        "$bin/redisload" -d "$run" -rounds "$(rounds_of redis 8)" >"$OUT/redis.tsv"
+        "$bin/redisload" -d "$run" -keys "$rediskeys" -rounds "$(rounds_of redis 8)" >"$OUT/redis.tsv"
         go_bench redis "$(rounds_of redisallocs 3)" '^BenchmarkRedis$' 5000x
       fi ;;
     rediswrk)

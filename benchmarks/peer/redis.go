@@ -49,9 +49,9 @@ const redisKeys = 10_000
 // RedisScenarios are measured one after the other in each round.
 var RedisScenarios = []RedisScenario{
 	{spreadKeys, "10,000 keys, nothing is denied", []int{1, 16, 64, 256}, redisKeys, 1, 1, Kept},
-	{hotKey, "one key, nothing is denied", []int{64}, 1, 1, 1, Kept},
+	{hotKey, "One key, nothing is denied", []int{64}, 1, 1, 1, Kept},
 	{deniedKeys, "10,000 keys whose limit of one an hour is spent: everything is denied", []int{64}, redisKeys, 1, 1, Closed},
-	{threePolicies, "three policies for the same client, so that a decision of the table is three", []int{1, 64}, redisKeys, 1, 3, Kept},
+	{threePolicies, "Three policies for the same client: a decision of the table is three", []int{1, 64}, redisKeys, 1, 3, Kept},
 	{onCluster, "10,000 keys on a Redis Cluster of three masters", []int{64, 256}, redisKeys, 3, 1, Kept},
 }
 

@@ -43,6 +43,7 @@ func MWs() []MW {
 func Redises() []Redis {
 	return slices.Concat(
 		redisFloors(),
+		spillwayRedises(),
 		redisRateRedises(),
 		ululeRedises(),
 		throttledRedises(),
@@ -55,6 +56,7 @@ func Redises() []Redis {
 func RedisMWs(addrs []string) []MW {
 	return slices.Concat(
 		[]MW{{Framework: "redis", Name: "none", Build: func(Profile, int) http.Handler { return stdApp(0, nil) }}},
+		spillwayRedisMWs(addrs),
 		redisRateRedisMWs(addrs),
 		ululeRedisMWs(addrs),
 	)

@@ -93,14 +93,18 @@ func spillwayMems() []Mem {
 	}
 }
 
-func spillwayGuard(p Profile, policies int, headers response.Set) *spillway.Guard {
+func spillwayConfig(p Profile, policies int, headers response.Set) spillway.Config {
 	cfg := spillway.Config{Response: response.Options{Headers: headers}}
 	for i := range policies {
 		cfg.Policies = append(cfg.Policies, spillway.Policy{
 			Name: "bench" + string(rune('a'+i)), Key: keyfunc.IP(), Limit: tokenBucket(p),
 		})
 	}
-	return spillway.Must(spillway.New(cfg))
+	return cfg
+}
+
+func spillwayGuard(p Profile, policies int, headers response.Set) *spillway.Guard {
+	return spillway.Must(spillway.New(spillwayConfig(p, policies, headers)))
 }
 
 func spillwayMWs() (out []MW) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -24,17 +25,18 @@ import (
 func main() {
 	rounds := flag.Int("rounds", 8, "rounds")
 	length := flag.Duration("d", 300*time.Millisecond, "time of each run")
+	keys := flag.Int("keys", math.MaxInt, "no scenario has more keys than this")
 	only := flag.String("case", "", "run only cases, as SCENARIO-cCONCURRENCY/NAME, that match this pattern")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *rounds, *length, *only); err != nil {
+	if err := run(ctx, *rounds, *length, *keys, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "redisload:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, rounds int, length time.Duration, only string) error {
+func run(ctx context.Context, rounds int, length time.Duration, keys int, only string) error {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return err
@@ -59,7 +61,7 @@ func run(ctx context.Context, rounds int, length time.Duration, only string) err
 				if !r.In(sc) {
 					continue
 				}
-				l := load{ctx: ctx, servers: servers[sc.Masters], scenario: sc, keys: peer.Keys(sc.Keys)}
+				l := load{ctx: ctx, servers: servers[sc.Masters], scenario: sc, keys: peer.Keys(min(sc.Keys, keys))}
 				if err := l.measure(r, length, round, pattern); err != nil {
 					return fmt.Errorf("%s, %s: %w", sc.Name, r.Name, err)
 				}
@@ -137,7 +139,8 @@ func (l load) once(d peer.Decider, conc int, length time.Duration) (string, erro
 
 // fill asks for every key, and often enough that connections are open and scripts are loaded.
 func (l load) fill(d peer.Decider) {
-	const goroutines, decisions = 64, 10_000
+	const goroutines = 64
+	decisions := int64(max(1000, len(l.keys)))
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range goroutines {

@@ -64,7 +64,7 @@ and what was refilled meanwhile.`, []column{
 
 func (p page) setup() {
 	p.printf("## Setup\n\n")
-	for _, k := range []string{"date", "command", "commit", "machine", "kernel", "go", "rounds", "load"} {
+	for _, k := range []string{"date", "command", "commit", "machine", "kernel", "go", "redis", "rounds", "load"} {
 		if v := p.r.setup[k]; v != "" {
 			p.printf("- %s: %s\n", k, v)
 		}
