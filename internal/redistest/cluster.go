@@ -81,7 +81,9 @@ func (c *Cluster) Servers() []*Server { return c.servers }
 // Addrs returns the addresses of all nodes.
 func (c *Cluster) Addrs() []string { return addrs(c.servers) }
 
-// Client returns a client with the default options. It is closed when the test ends.
+// Client returns a client with the default options. It is closed when the test ends. Such a client asks the nodes who has
+// which slot once a minute, and when a node says MOVED. A dead master says nothing, so after a fail-over it may try the
+// dead one for a minute: call its ReloadState, or take a client of your own with a short ClusterStateReloadInterval.
 func (c *Cluster) Client() *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	c.t.Cleanup(func() { _ = client.Close() })

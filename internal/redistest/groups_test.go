@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/internal/redistest"
@@ -51,11 +53,14 @@ func TestClusterFailOver(t *testing.T) {
 		for _, server := range s.Servers() {
 			pids = append(pids, server.PID())
 		}
-		c, ctx := s.Client(), t.Context()
+		c, ctx := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs(), ClusterStateReloadInterval: 100 * time.Millisecond}), t.Context()
+		defer func() { _ = c.Close() }()
 		require.NoError(t, c.Set(ctx, "k", "v", 0).Err())
 		require.Eventually(t, func() bool {
 			return slices.ContainsFunc(s.Servers()[3:], func(r *redistest.Server) bool { return r.Client().DBSize(ctx).Val() == 1 })
 		}, soon, tick, "a replica has it")
+		byDefault := s.Client()
+		require.NoError(t, byDefault.Get(ctx, "k").Err())
 		old := s.KillMaster("k")
 		require.Eventually(t, func() bool { return c.Set(ctx, "k", "w", 0).Err() == nil }, soon, tick)
 		s.Wait()
@@ -63,6 +68,8 @@ func TestClusterFailOver(t *testing.T) {
 		require.NotSame(t, old, successor)
 		require.Contains(t, s.Servers()[3:], successor, "a replica")
 		require.Equal(t, "w", c.Get(ctx, "k").Val())
+		byDefault.ReloadState(ctx)
+		require.Eventually(t, func() bool { return byDefault.Set(ctx, "k", "x", 0).Err() == nil }, soon, tick)
 		old.Restart()
 		s.Wait()
 		require.Same(t, successor, s.MasterOf("k"))

@@ -36,7 +36,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	s := &Sentinel{t: t, servers: runAll(t, commands...)}
 	ctx, master := context.Background(), s.servers[0]
 	for _, replica := range s.servers[1:] {
-		if err := replica.admin.SlaveOf(ctx, "127.0.0.1", fmt.Sprint(master.Port())).Err(); err != nil {
+		if err := replica.admin.ReplicaOf(ctx, "127.0.0.1", fmt.Sprint(master.Port())).Err(); err != nil {
 			t.Fatalf("redistest: %v", err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/spillway-go/spillway/internal/redistest"
 )
@@ -90,9 +91,11 @@ func TestShared(t *testing.T) {
 	t.Run("another test", func(t *testing.T) {
 		require.Equal(t, s.PID(), redistest.Shared(t).PID())
 		other = redistest.Prefix(t)
+		require.NotEmpty(t, other)
+		again := redistest.Prefix(t)
+		require.NotEqual(t, other, again, "another run of the same test")
 		require.NoError(t, redistest.Shared(t).Client().Set(t.Context(), other+"k", 1, 0).Err())
 	})
-	require.NotEqual(t, redistest.Prefix(t), redistest.Prefix(t))
 	require.Equal(t, "1", s.Client().Get(t.Context(), other+"k").Val(), "it outlives a test")
 
 	for name, breakIt := range map[string]func(*redistest.Server){
@@ -116,6 +119,25 @@ func TestWithoutRedis(t *testing.T) {
 func TestServerThatCannotStartSaysWhy(t *testing.T) {
 	said := run(func(fake testing.TB) { redistest.Start(fake, "--no-such-option", "1") })
 	require.Regexp(t, `(?s)^fatal: .*no-such-option`, said.text())
+}
+
+func TestNoGoroutineOutlivesItsTest(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	said := run(func(fake testing.TB) {
+		s := redistest.Start(fake)
+		p := redistest.StartProxy(fake, s.Addr())
+		for _, addr := range []string{s.Addr(), p.Addr()} {
+			c := redis.NewClient(&redis.Options{Addr: addr})
+			fake.Cleanup(func() { _ = c.Close() })
+			if err := c.Ping(t.Context()).Err(); err != nil {
+				fake.Errorf("%v", err)
+			}
+		}
+		s.Kill()
+		s.Restart()
+	})
+	require.Empty(t, said.text())
+	require.NoError(t, goleak.Find(before))
 }
 
 // A test process that is killed runs no cleanup.
@@ -200,9 +222,14 @@ func (f *fakeTB) note(what, format string, args []any) {
 	f.said = append(f.said, what+": "+fmt.Sprintf(format, args...))
 }
 
+func (f *fakeTB) end(what, format string, args []any) {
+	f.note(what, format, args)
+	runtime.Goexit()
+}
+
 func (f *fakeTB) Helper()                           {}
 func (f *fakeTB) TempDir() string                   { return os.TempDir() }
 func (f *fakeTB) Cleanup(g func())                  { f.cleanups = append(f.cleanups, g) }
 func (f *fakeTB) Errorf(format string, args ...any) { f.note("error", format, args) }
-func (f *fakeTB) Fatalf(format string, args ...any) { f.note("fatal", format, args); runtime.Goexit() }
-func (f *fakeTB) Skipf(format string, args ...any)  { f.note("skip", format, args); runtime.Goexit() }
+func (f *fakeTB) Fatalf(format string, args ...any) { f.end("fatal", format, args) }
+func (f *fakeTB) Skipf(format string, args ...any)  { f.end("skip", format, args) }
