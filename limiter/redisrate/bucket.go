@@ -15,7 +15,7 @@ const (
 	second = int64(time.Second)
 	// redis_rate stores the instant at which the bucket is full as a double in seconds since this one (Unix seconds).
 	epoch = 1_483_228_800
-	// fastest is the shortest interval between two units. An interval is rounded up by less than three ticks of 60 ns.
+	// fastest is the shortest interval between two units. An interval is rounded up by two ticks of 60 ns at most.
 	fastest = 100 * time.Microsecond
 	// longest is the longest time from empty to full: what limiters report as "285 years or more".
 	longest = uint64(9_000_000_000_000_000_000)
@@ -98,7 +98,7 @@ func (b bucket) room() int64 { return b.burst*b.unit + b.slack }
 func (b bucket) cost(n int) int { return int(min(int64(n), b.burst) * b.unit) }
 
 // tooMuch is a cost that is always refused. It is how to look at a key: even a take of 0 writes, but a refusal does not.
-func (b bucket) tooMuch() int       { return int(b.tooMuch64()) }
+func (b bucket) tooMuch() int     { return int(b.tooMuch64()) }
 func (b bucket) tooMuch64() int64 { return b.room() + 1 }
 
 // decide makes a decision of what redis_rate answered to n units, or to tooMuch where n is 0 or over the burst.

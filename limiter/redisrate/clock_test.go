@@ -33,7 +33,7 @@ func (c *clocked) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *
 
 func (c *clocked) Eval(ctx context.Context, source string, keys []string, args ...any) *redis.Cmd {
 	for old, other := range map[string]string{
-		`redis.call("TIME")`:    `{ARGV[5], ARGV[6]}`,
+		`redis.call("TIME")`:     `{ARGV[5], ARGV[6]}`,
 		`math.ceil(reset_after)`: `math.max(1000, math.ceil(reset_after))`,
 	} {
 		if strings.Count(source, old) != 1 {
