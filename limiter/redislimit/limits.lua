@@ -73,13 +73,37 @@ local function muldiv(a, b, d)
   return (a - part) / d * b + q, rem
 end
 
--- life is how long the key is not as if never seen, on its own clock.
+-- life is how long the key is not as if never seen, on its own clock. 285 years are long enough.
 local function save(key, value, life)
   local ttl = ceil((life + shift + lag) / 1000) + 1
   if caller then ttl = ttl + 1000 end
-  call('SET', key, value, 'PX', ttl < 9000000000000000 and ttl or 9000000000000000)
+  call('SET', key, value, 'PX', ttl < 9000000000000 and ttl or 9000000000000)
 end
 
+-- What another program may have written must neither fail the call, in which others have a part, nor be booked upon. So
+-- every number is checked by which instants are reckoned or loops are led.
+local FOREIGN, OUTSIDE = 2, 3
+
+local function odd(at, was)
+  return not (at % 1 == 0 and at >= -9007199254740992 and at <= 9007199254740992 and
+    was % 1 == 0 and was >= 0 and was <= 18014398509481984)
+end
+
+-- Whether terms that are not the rule's are a limit's.
+local function strange(terms)
+  local tag, rate, period = unpack('<BI4I6', terms)
+  if rate < 1 or rate > 1000000000 or period > 31622400000000 or period < 1 and tag ~= 0xA3 then return true end
+  if tag <= 0xA2 then
+    local burst = unpack('<I4', terms, 12)
+    return burst < 1 or burst > 1000000000
+  elseif tag == 0xA4 then
+    local k = byte(terms, 12)
+    return k < 1 or k > 100 or period % k > 0
+  end
+  return tag == 0xA5 and rate > 100000
+end
+
+-- see brings a key to the clock, or tells why that cannot be.
 local see, fits, book, keep = {}, {}, {}, {}
 
 -- Token bucket ------------------------------------------------------------------------------------------------------
@@ -89,15 +113,18 @@ see[0xA1] = function(rule)
     whole, frac = rule.burst, 0
     return unseen()
   end
+  if #s ~= 41 then return FOREIGN end
   local terms, at, was, units, f = unpack('<c15ddI4I6', s)
-  place(at, was)
-  fresh, whole, frac = false, units, f
   local rate, period, burst = rule.rate, rule.period, rule.burst
   changed = terms ~= rule.terms
   if changed then
+    if strange(terms) then return FOREIGN end
     local _
     _, rate, period, burst = unpack('<BI4I6I4', terms)
   end
+  if f >= period or odd(at, was) then return FOREIGN end
+  place(at, was)
+  fresh, whole, frac = false, units, f
   if e > at then
     local q, rem = muldiv(e - at, rate, period)
     whole, frac = whole + q, frac + rem
@@ -129,15 +156,18 @@ end
 see[0xA2] = function(rule)
   whole, frac = 0, 0
   if s == '' then return unseen() end
+  if #s ~= 41 then return FOREIGN end
   local terms, at, was, units, f = unpack('<c15ddI4I6', s)
-  place(at, was)
-  fresh, whole, frac = false, units, f
-  local rate, period = rule.rate, rule.period
+  local rate, period, burst = rule.rate, rule.period, rule.burst
   changed = terms ~= rule.terms
   if changed then
+    if strange(terms) then return FOREIGN end
     local _
-    _, rate, period = unpack('<BI4I6', terms)
+    _, rate, period, burst = unpack('<BI4I6I4', terms)
   end
+  if f >= period or units > burst or odd(at, was) then return FOREIGN end
+  place(at, was)
+  fresh, whole, frac = false, units, f
   if e > at then
     local q, rem = muldiv(e - at, rate, period)
     whole, frac = whole - q, frac - rem
@@ -179,30 +209,39 @@ end
 
 -- Fixed window ------------------------------------------------------------------------------------------------------
 
--- Finds the window of the rule that holds e; false if it is a calendar's and none of those given does.
+-- Finds the window of the rule that holds e, unless it is a calendar's and none of those given does.
 local function window(rule)
   if rule.period > 0 then
     first = e - e % rule.period
     last = first + rule.period
-    return true
+    return
   end
   local edges = rule.edges
   for k = 1, 3 do
     if e >= edges[k] and e < edges[k + 1] then
       first, last = edges[k], edges[k + 1]
-      return true
+      return
     end
   end
-  return false
+  return OUTSIDE
 end
 
 see[0xA3] = function(rule)
   local count, over = 0, 0
   if s ~= '' then
-    local terms, at, was, units, _, to, from = unpack('<c11ddI4dd', s)
+    if #s < 47 then return FOREIGN end
+    local terms, at, was, units, since, to, from = unpack('<c11ddI4dd', s)
+    local period = rule.period
+    changed = terms ~= rule.terms or sub(s, from) ~= rule.text
+    if changed then
+      if strange(terms) then return FOREIGN end
+      local _
+      _, _, period = unpack('<BI4I6', terms)
+    end
+    if units > 1000000000 or odd(at, was) or odd(to, 0) or not (since <= at and at < to) or
+      period > 0 and to - since ~= period then return FOREIGN end
     place(at, was)
     count, over = units, to
-    changed = terms ~= rule.terms or sub(s, from) ~= rule.text
   end
   whole, fresh = count, count == 0 or e >= over
   if fresh then
@@ -248,16 +287,19 @@ see[0xA4] = function(rule)
   cells = {}
   for i = 0, k do cells[i] = 0 end
   if s == '' then return unseen() end
+  if #s < 36 then return FOREIGN end
   local terms, at, was, from = unpack('<c12dd', s)
-  place(at, was)
-  fresh = false
   local cell, had = rule.cell, k
   changed = terms ~= rule.terms
   if changed then
+    if strange(terms) then return FOREIGN end
     local _, period
     _, _, period, had = unpack('<BI4I6B', terms)
     cell = period / had
   end
+  if #s ~= 32 + 4 * had or odd(at, was) then return FOREIGN end
+  place(at, was)
+  fresh = false
   local gone = (e - e % cell) / cell - (at - at % cell) / cell
   if gone > had then return unseen() end
   local old = cells
@@ -267,6 +309,7 @@ see[0xA4] = function(rule)
   end
   for i = gone, had do
     old[i], from = unpack('<I4', s, from)
+    if old[i] > 1000000000 then return FOREIGN end
   end
   if old ~= cells then
     -- Not as the old rate would read it: a window knows what it admitted also when it was lowered meanwhile.
@@ -316,22 +359,28 @@ end
 see[0xA5] = function(rule, key)
   text, size, total, head, base = s, 0, 0, 0, 0
   if s == '' then return unseen() end
+  if #s < HEADER + ENTRY then return FOREIGN end
   local terms, at, was, over, gone = unpack('<c11ddI4I4', s)
-  place(at, was)
-  fresh, head, base = false, over, gone
   local period = rule.period
   changed = terms ~= rule.terms
   if changed then
+    if strange(terms) then return FOREIGN end
     local _, _, had = unpack('<BI4I6', terms)
     if had < period then period = had end
   end
   size = ((#s < READ and #s or call('STRLEN', key)) - HEADER) / ENTRY
+  if size % 1 > 0 or over >= size or odd(at, was) then return FOREIGN end
   local instant, sum = entry(key, size - 1)
+  if odd(instant, 0) or instant > at then return FOREIGN end
+  place(at, was)
+  fresh, head, base = false, over, gone
   if e - instant >= period then
     size, head, base = 0, 0, 0
     return unseen()
   end
-  if e - entry(key, head) >= period then
+  local oldest = entry(key, head)
+  if odd(oldest, 0) then return FOREIGN end
+  if e - oldest >= period then
     local from, to = head + 1, size - 1
     while from < to do
       local mid = math.floor((from + to) / 2)
@@ -473,10 +522,13 @@ refund[0xA5] = function(key, rule, n, taken)
   local units = (sum - before) % 4294967296
   if n > units then n = units end
   if n == total then return call('DEL', key) end
+  -- All later sums are lower by n, so all later entries are read: at once, as a command for each would take long.
   local out = { header(rule), call('GETRANGE', key, HEADER, HEADER + from * ENTRY - 1) }
   if from == 0 then out[2] = '' end
-  for i = n < units and from or from + 1, size - 1 do
-    local at, to = entry(key, i)
+  if n == units then from = from + 1 end
+  local rest = call('GETRANGE', key, HEADER + from * ENTRY, -1)
+  for pos = 1, #rest, ENTRY do
+    local at, to = unpack('<dI4', rest, pos)
     out[#out + 1] = pack('<dI4', at, (to - n) % 4294967296)
   end
   local value = concat(out)
@@ -517,9 +569,8 @@ if flags >= 2 then
   local tag, n, taken = unpack('<BI4d', args, pos)
   local key = KEYS[1]
   if read(key, tag) and s ~= '' then
-    local rule = storedRule(tag)
-    see[tag](rule, key)
-    if not fresh or tag == 0xA1 then refund[tag](key, rule, n, taken) end
+    local rule = #s >= 36 and not strange(s) and storedRule(tag)
+    if rule and not see[tag](rule, key) and (not fresh or tag == 0xA1) then refund[tag](key, rule, n, taken) end
   end
   return ''
 end
@@ -535,12 +586,13 @@ local function alone()
   local tag = rule.tag
   if not read(key, tag) then
     o = o + 1
-    out[o] = pack('<BI4H', 2, 0, 0)
+    out[o] = pack('<BI4H', FOREIGN, 0, 0)
     return
   end
-  if see[tag](rule, key) == false then
+  local why = see[tag](rule, key)
+  if why then
     o = o + 1
-    out[o] = pack('<BI4Hd', 3, 0, 8, e)
+    out[o] = why == OUTSIDE and pack('<BI4Hd', why, 0, 8, e) or pack('<BI4H', why, 0, 0)
     return
   end
   local before, booked, verdict = s, 0, 1
@@ -584,16 +636,17 @@ local function together(count, veto)
     local key, rule = KEYS[k], rules[i] or ruleOf(i)
     local tag = rule.tag
     local before = ''
-    if not read(key, tag) then
-      verdict = 2
-    elseif see[tag](rule, key) == false then
-      if verdict ~= 2 then verdict = 3 end
-      before = pack('<d', e)
+    local why = FOREIGN
+    if read(key, tag) then why = see[tag](rule, key) end
+    if why then
+      if verdict ~= FOREIGN then verdict = why end
+      if why == OUTSIDE then before = pack('<d', e) end
     else
       local ok = n == 0 or n <= rule.burst and fits[tag](rule, n, delay)
       if not ok and how == 0 then
         if verdict == 1 then verdict = 0 end
         never = never or n > rule.burst
+        if n <= rule.burst and not changed then mend(key, rule) end
       end
       news = news or (changed or stepped) and not fresh
       before = tag == 0xA5 and abridged(key, rule, n, ok and 1 or 0) or s
