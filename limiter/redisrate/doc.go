@@ -28,7 +28,7 @@
 //	                 Rate waits as long as the old one had to
 //	clock            Redis TIME; set back, keys wait until it has   Redis TIME; set back, time goes on from
 //	                 caught up                                      where it was
-//	keys             rate:prefix:Space:{ID}, a string               prefix:Space:{ID}:…
+//	keys             rate:prefix:Space:{ID}, a string               prefix:Space:{ID}:tb
 //
 // Because a changed limit moves what is left, do not use it with limits that move all the time, such as adaptive ones.
 //

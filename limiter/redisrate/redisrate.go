@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,8 @@ type Config struct {
 	// caller's: [Limiter.Close] does not close it.
 	Client redis.UniversalClient
 	// Prefix begins every key: prefix:Space:{ID}, without the first colon if it is empty. redis_rate itself puts "rate:"
-	// in front of everything. A key with an empty Space is its ID alone.
+	// in front of everything. A key with an empty Space is its ID alone. Braces are an error: they would choose the slot
+	// of all keys in a Cluster.
 	Prefix string
 	// Timeout bounds each decision in all, the wait for a connection included; zero: 50 ms.
 	Timeout time.Duration
@@ -54,9 +56,16 @@ func New(c Config) (*Limiter, error) {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
+	var errs []error
+	if strings.ContainsAny(c.Prefix, "{}") {
+		errs = append(errs, fmt.Errorf("redisrate: %w: prefix %q has braces", limiter.ErrInvalid, c.Prefix))
+	}
 	call, err := rediscall.Bound(c.Client, c.Timeout)
 	if err != nil {
-		return nil, fmt.Errorf("redisrate: %w", err)
+		errs = append(errs, fmt.Errorf("redisrate: %w", err))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return &Limiter{
 		call: call, rate: redis_rate.NewLimiter(&once{call: call}),

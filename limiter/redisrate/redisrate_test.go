@@ -25,8 +25,10 @@ var slow = limiter.PerHour(1).WithBurst(5)
 func TestNew(t *testing.T) {
 	_, err := redisrate.New(redisrate.Config{})
 	require.ErrorIs(t, err, limiter.ErrInvalid)
-	_, err = redisrate.New(redisrate.Config{Client: redis.NewClient(&redis.Options{}), Timeout: -1})
+	_, err = redisrate.New(redisrate.Config{Client: redis.NewClient(&redis.Options{}), Timeout: -1, Prefix: "{shop}"})
 	require.ErrorIs(t, err, limiter.ErrInvalid)
+	require.ErrorContains(t, err, "braces")
+	require.ErrorContains(t, err, "time-out")
 }
 
 // The counters of a running redis_rate go on, in both directions and through a guard with Policy.StoreKey.
