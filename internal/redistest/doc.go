@@ -1,11 +1,11 @@
 // Package redistest exists because limiters on Redis are tested against real Redis: it starts servers, fail-over groups and
 // clusters on private ports, breaks them on request, and leaves no process behind.
 //
-//	[Start]         one server of the test's own           about 20 ms
-//	[Shared]        one server for a whole test process    about 20 ms once
-//	[StartSentinel] 1 master, 2 replicas, 3 sentinels      less than a second
-//	[StartCluster]  3 masters, 3 replicas                  between 2 and 3 seconds
-//	[StartProxy]    a connection that can be broken        nothing
+//   - [Start]: one server of the test's own, in tens of milliseconds
+//   - [Shared]: one server for all tests of a process
+//   - [StartSentinel]: a master, two replicas and three sentinels, in less than a second
+//   - [StartCluster]: three masters with a replica each, in two to four seconds, of which a new master waits two
+//   - [StartProxy]: connections that can be silent, slow, or cut before the reply
 //
 // Everything listens on 127.0.0.1 alone, keeps its data in memory, and ends with the test that started it. On Linux it
 // ends as well when the test process is killed or panics; elsewhere a killed test process leaves its servers behind.

@@ -178,13 +178,14 @@ func (p *process) pause(stopped bool) error {
 	if p.cmd == nil {
 		return errors.New("it is not running")
 	}
-	// The command has the same names for the signals everywhere; package syscall has not.
-	name := "-CONT"
+	// Every shell knows the signals by name; package syscall does not have them on every system.
+	name := "CONT"
 	if stopped {
-		name = "-STOP"
+		name = "STOP"
 	}
-	if out, err := exec.Command("kill", name, strconv.Itoa(p.cmd.Process.Pid)).CombinedOutput(); err != nil {
-		return fmt.Errorf("kill %s: %w: %s", name, err, out)
+	line := fmt.Sprintf("kill -%s %d", name, p.cmd.Process.Pid)
+	if out, err := exec.Command("sh", "-c", line).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", line, err, out)
 	}
 	p.paused = stopped
 	return nil
