@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spillway-go/spillway/benchmarks/internal/probe"
@@ -28,7 +29,7 @@ func main() {
 	keys := flag.Int("keys", math.MaxInt, "no scenario has more keys than this")
 	only := flag.String("case", "", "run only cases, as SCENARIO-cCONCURRENCY/NAME, that match this pattern")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *rounds, *length, *keys, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "redisload:", err)
