@@ -27,6 +27,9 @@ type Take struct {
 	MaxDelay time.Duration
 	// Shadow takes decide and never refuse: they are booked only if they and all real takes of the call pass.
 	Shadow bool
+	// NoCache takes are decided where the state is, never from a denial remembered elsewhere: for limits whose units may be
+	// given back before the wait of a denial is over.
+	NoCache bool
 	// Decision is filled in by [Batcher.AllowAll].
 	Decision Decision
 }

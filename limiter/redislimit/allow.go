@@ -2,7 +2,6 @@ package redislimit
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -10,34 +9,11 @@ import (
 
 // Allow implements [limiter.Limiter].
 func (l *Limiter) Allow(ctx context.Context, key limiter.Key, limit limiter.Limit, n int) (limiter.Decision, error) {
-	if err := l.open(ctx); err != nil {
+	t := [1]limiter.Take{{Key: key, Limit: limit, N: n}}
+	if _, err := l.AllowAll(ctx, time.Time{}, t[:]); err != nil {
 		return limiter.Decision{}, err
 	}
-	if n < 0 {
-		return limiter.Decision{}, fmt.Errorf("%w: n %d is negative", limiter.ErrInvalid, n)
-	}
-	r, err := l.rules.get(limit)
-	if err != nil {
-		return limiter.Decision{}, err
-	}
-	var d limiter.Decision
-	if r.stateless() {
-		r.Decide(&d, &limiter.State{}, limiter.Reading{}, n, 0, false)
-		return d, nil
-	}
-	g := new(group)
-	l.single(g, key, r, n)
-	g.now = l.reading(time.Time{})
-	if err := l.ask(ctx, g); err != nil {
-		return d, err
-	}
-	if g.decided {
-		return g.decision, nil
-	}
-	if err := g.decide(&g.parts[0], &d, l.caller); err != nil {
-		return limiter.Decision{}, err
-	}
-	return d, nil
+	return t[0].Decision, nil
 }
 
 // AllowAll implements [limiter.Batcher]. Takes of one identity are decided by one script run; on a Cluster or a Ring those
@@ -49,31 +25,35 @@ func (l *Limiter) AllowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 	if len(takes) == 0 {
 		return true, nil
 	}
-	g, err := l.gather(takes)
-	if err != nil {
+	g := groups.Get().(*group)
+	if err := l.gather(g, takes); err != nil {
+		g.free()
 		return false, err
 	}
 	g.now = l.reading(at)
 	if err := l.ask(ctx, g); err != nil {
-		return false, err
+		return false, err // g may be under way still
 	}
-	return g.answer(takes, l.caller)
+	err := l.decide(g)
+	ok := err == nil && g.answer(takes)
+	g.free()
+	return ok, err
 }
 
-// ask gets a group decided.
+// ask gets a group asked for, or decided from what is remembered. The error is that of a context that ended first.
 func (l *Limiter) ask(ctx context.Context, g *group) error {
-	if g.stateless() {
+	switch {
+	case g.stateless():
 		if g.verdict = booked; g.veto {
 			g.verdict = refused
 		}
-		return nil
-	}
-	l.send(ctx, []*group{g})
-	switch {
-	case g.err != nil:
-		return g.err
-	case g.verdict == foreign:
-		return errForeign
+	case l.denials != nil && l.denials.refuses(g, l.caller):
+	case l.client.Sharded() && g.scattered():
+		l.scatter(ctx, g)
+	case l.line == nil:
+		l.send(ctx, []*group{g})
+	default:
+		return l.line.do(ctx, g)
 	}
 	return nil
 }

@@ -44,12 +44,19 @@ func TestCallerClock(t *testing.T) {
 }
 
 func TestSameAsTheModel(t *testing.T) {
-	steps := 600
+	steps := 300
 	if testing.Short() {
-		steps = 60
+		steps = 100
 	}
-	for seed := range uint64(200) {
+	for seed := range uint64(60) {
 		limitertest.Differential(t, limitertest.NewModel(), open(t, redislimit.Config{CallerClock: true}),
 			limitertest.Profile{Tick: time.Microsecond, ForeignClock: true}, seed, steps)
 	}
+}
+
+// The deny cache decides as the store would.
+func TestSameWithoutDenyCache(t *testing.T) {
+	limitertest.Run(t, func(t *testing.T) limiter.Limiter {
+		return open(t, redislimit.Config{CallerClock: true, DenyCache: -1, NoSharing: true})
+	}, limitertest.Profile{Tick: time.Microsecond, ForeignClock: true})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -25,6 +26,9 @@ type part struct {
 	// What the script answered.
 	booked int
 	before string // the state before
+	epoch  uint64 // of what is remembered of the key, before it was asked for
+
+	decision limiter.Decision
 }
 
 func (p *part) stateless() bool { return p.key == "" }
@@ -37,18 +41,30 @@ func (p *part) queues() bool {
 // group is the takes of one call: all are booked, or none.
 type group struct {
 	parts   []part
-	index   []int // the part of each take; nil for a single take
+	index   []int // the part of each take; nil where there is one part
 	veto    bool  // is refused whatever the script finds
+	asks    bool  // a remembered denial must not answer
 	now     int64 // the deciding clock, in ticks: the caller's as sent, or the server's as answered
+	sent    time.Time
 	verdict byte
+	decided bool // the decisions are worked out
 	err     error
 
 	// Equal single takes of one trip are asked for once. The first has the others behind it, and its trip decides for all.
 	next, last *group
-	decision   limiter.Decision
-	decided    bool
 
+	seat
 	one [1]part
+}
+
+var groups = sync.Pool{New: func() any { return new(group) }}
+
+// free gives a group back. Nothing may refer to it any more.
+func (g *group) free() {
+	wake := g.wake
+	*g = group{}
+	g.wake = wake
+	groups.Put(g)
 }
 
 func (g *group) stateless() bool {
@@ -60,47 +76,43 @@ func (g *group) stateless() bool {
 	return true
 }
 
-// single makes a group of one take.
-func (l *Limiter) single(g *group, key limiter.Key, r *rule, n int) {
-	g.one[0] = part{id: key, key: l.render(key, r.limit.Algorithm), rule: r, n: n}
+// single makes g a group of one take.
+func (l *Limiter) single(g *group, t *limiter.Take) error {
+	r, err := l.rules.get(t.Limit)
+	if err != nil {
+		return err
+	}
+	if t.N < 0 {
+		return fmt.Errorf("%w: n %d is negative", limiter.ErrInvalid, t.N)
+	}
 	g.parts = g.one[:]
+	p := &g.one[0]
+	p.id, p.rule, p.n, p.maxDelay, p.shadow = t.Key, r, t.N, t.MaxDelay, t.Shadow
+	g.asks = t.Shadow || t.NoCache || t.N == 0
+	if r.stateless() {
+		g.veto = t.Limit == limiter.DenyAll && t.N > 0 && !t.Shadow
+	} else {
+		p.key = l.render(t.Key, t.Limit.Algorithm)
+	}
+	return nil
 }
 
-func (l *Limiter) render(key limiter.Key, a limiter.Algorithm) string { return key.Render(l.prefix, a.Tag()) }
+func (l *Limiter) render(key limiter.Key, a limiter.Algorithm) string {
+	return key.Render(l.prefix, a.Tag())
+}
 
-// gather makes a group of the takes and puts those together that count together.
-func (l *Limiter) gather(takes []limiter.Take) (*group, error) {
-	g := &group{parts: make([]part, 0, len(takes)), index: make([]int, len(takes))}
+// gather makes g a group of the takes and puts those together that count together.
+func (l *Limiter) gather(g *group, takes []limiter.Take) error {
+	if len(takes) == 1 {
+		return l.single(g, &takes[0])
+	}
+	g.parts, g.index = make([]part, 0, len(takes)), make([]int, len(takes))
 	queues := false
 	for k := range takes {
 		t := &takes[k]
-		r, err := l.rules.get(t.Limit)
+		at, err := l.partOf(g, t)
 		if err != nil {
-			return nil, fmt.Errorf("take %d: %w", k, err)
-		}
-		if t.N < 0 {
-			return nil, fmt.Errorf("%w: take %d: n %d is negative", limiter.ErrInvalid, k, t.N)
-		}
-		at := -1
-		for i := range g.parts {
-			p := &g.parts[i]
-			if p.id != t.Key || p.rule.limit.Algorithm != t.Limit.Algorithm {
-				continue
-			}
-			if p.rule.limit != t.Limit {
-				return nil, fmt.Errorf("%w: take %d: two limits for one key", limiter.ErrInvalid, k)
-			}
-			if p.shadow == t.Shadow {
-				at = i
-			}
-		}
-		if at < 0 {
-			at = len(g.parts)
-			p := part{id: t.Key, rule: r, maxDelay: t.MaxDelay, shadow: t.Shadow}
-			if !r.stateless() {
-				p.key = l.render(t.Key, t.Limit.Algorithm)
-			}
-			g.parts = append(g.parts, p)
+			return fmt.Errorf("take %d: %w", k, err)
 		}
 		p := &g.parts[at]
 		queued := p.queues()
@@ -109,18 +121,50 @@ func (l *Limiter) gather(takes []limiter.Take) (*group, error) {
 		g.index[k] = at
 		if p.queues() && !queued {
 			if queues {
-				return nil, fmt.Errorf("%w: take %d: two leaky buckets cannot leave at one instant", limiter.ErrInvalid, k)
+				return fmt.Errorf("%w: take %d: two leaky buckets cannot leave at one instant", limiter.ErrInvalid, k)
 			}
 			queues = true
 		}
-		if t.Limit == limiter.DenyAll && t.N > 0 && !t.Shadow {
-			g.veto = true
-		}
+		g.veto = g.veto || t.Limit == limiter.DenyAll && t.N > 0 && !t.Shadow
+		g.asks = g.asks || t.Shadow || t.NoCache
 	}
 	if len(g.parts) > maxParts {
-		return nil, fmt.Errorf("%w: %d takes in one call are more than %d", limiter.ErrInvalid, len(g.parts), maxParts)
+		return fmt.Errorf("%w: %d takes in one call are more than %d", limiter.ErrInvalid, len(g.parts), maxParts)
 	}
-	return g, nil
+	return nil
+}
+
+// partOf returns the part that a take counts with, which may be a new one.
+func (l *Limiter) partOf(g *group, t *limiter.Take) (int, error) {
+	r, err := l.rules.get(t.Limit)
+	if err != nil {
+		return 0, err
+	}
+	if t.N < 0 {
+		return 0, fmt.Errorf("%w: n %d is negative", limiter.ErrInvalid, t.N)
+	}
+	at := -1
+	for i := range g.parts {
+		p := &g.parts[i]
+		if p.id != t.Key || p.rule.limit.Algorithm != t.Limit.Algorithm {
+			continue
+		}
+		if p.rule.limit != t.Limit {
+			return 0, fmt.Errorf("%w: two limits for one key", limiter.ErrInvalid)
+		}
+		if p.shadow == t.Shadow {
+			at = i
+		}
+	}
+	if at >= 0 {
+		return at, nil
+	}
+	p := part{id: t.Key, rule: r, maxDelay: t.MaxDelay, shadow: t.Shadow}
+	if !r.stateless() {
+		p.key = l.render(t.Key, t.Limit.Algorithm)
+	}
+	g.parts = append(g.parts, p)
+	return len(g.parts) - 1, nil
 }
 
 // addUnits is a + b without overflow: a sum that large is beyond every quota.
@@ -136,21 +180,37 @@ var (
 	errDrift   = errors.New("redislimit: the script decided otherwise than its reply says")
 )
 
-// decide works out the decision of part k from what the script answered.
-func (g *group) decide(p *part, d *limiter.Decision, caller bool) error {
-	s, err := p.rule.state(p.before)
-	if err != nil {
-		return fmt.Errorf("%w: redislimit: %w", limiter.ErrInvalid, err)
+// decide works out the decisions of a group from what the script answered.
+func (l *Limiter) decide(g *group) error {
+	switch {
+	case g.err != nil:
+		return g.err
+	case g.verdict == foreign:
+		return errForeign
+	case g.decided:
+		return nil
 	}
-	return g.decideFrom(p, d, &s, caller)
+	for i := range g.parts {
+		p := &g.parts[i]
+		s, err := p.rule.state(p.before)
+		if err != nil {
+			return fmt.Errorf("%w: redislimit: %w", limiter.ErrInvalid, err)
+		}
+		if err := l.decidePart(g, p, &s); err != nil {
+			return err
+		}
+		l.see(g, p, &s)
+	}
+	g.decided = true
+	return nil
 }
 
-func (g *group) decideFrom(p *part, d *limiter.Decision, s *limiter.State, caller bool) error {
-	now := limiter.Reading{Now: g.now, Caller: caller}
+// decidePart works out the decision of one part and brings s to what is stored after it, but for what a refusal stores.
+func (l *Limiter) decidePart(g *group, p *part, s *limiter.State) error {
+	now := limiter.Reading{Now: g.now, Caller: l.caller}
+	d := &p.decision
 	p.rule.Decide(d, s, now, p.n, p.maxDelay, p.booked > 0)
-	switch {
-	case p.stateless() || p.n == 0:
-	case g.verdict == booked && d.Allowed != (p.booked > 0):
+	if g.verdict == booked && p.n > 0 && !p.stateless() && d.Allowed != (p.booked > 0) {
 		return fmt.Errorf("%w: %w", limiter.ErrInvalid, errDrift)
 	}
 	if g.verdict == refused && d.Allowed && p.n > 0 {
@@ -162,22 +222,41 @@ func (g *group) decideFrom(p *part, d *limiter.Decision, s *limiter.State, calle
 	return nil
 }
 
-// answer fills in the decisions of takes and reports whether all real ones passed.
-func (g *group) answer(takes []limiter.Take, caller bool) (bool, error) {
-	switch {
-	case g.err != nil:
-		return false, g.err
-	case g.verdict == foreign:
-		return false, errForeign
+// see lets the deny cache learn from a part that is decided. s is its state then, but for what a refusal stores.
+func (l *Limiter) see(g *group, p *part, s *limiter.State) {
+	if l.denials == nil || p.stateless() || p.n == 0 {
+		return
 	}
-	decisions := make([]limiter.Decision, len(g.parts))
+	remember := g.verdict == refused && !g.asks
+	if remember && !g.never() {
+		p.rule.Learn(s, limiter.Reading{Now: g.now, Caller: l.caller})
+	} else if s.Rule != p.rule.Rule || g.now < s.At {
+		remember = false // a later refusal may store a new limit or a stepped clock
+	}
+	l.denials.see(g, p, s, remember, l.caller)
+}
+
+// never reports whether a part can never pass. Then nothing was stored.
+func (g *group) never() bool {
+	if g.veto {
+		return true
+	}
 	for i := range g.parts {
-		if err := g.decide(&g.parts[i], &decisions[i], caller); err != nil {
-			return false, err
+		if p := &g.parts[i]; !p.shadow && p.n > p.rule.limit.Quota() {
+			return true
 		}
 	}
+	return false
+}
+
+// answer copies the decisions to the takes and reports whether all real ones passed.
+func (g *group) answer(takes []limiter.Take) bool {
 	for k := range takes {
-		takes[k].Decision = decisions[g.index[k]]
+		at := 0
+		if g.index != nil {
+			at = g.index[k]
+		}
+		takes[k].Decision = g.parts[at].decision
 	}
-	return g.verdict == booked, nil
+	return g.verdict == booked
 }

@@ -54,6 +54,8 @@ type Limiter struct {
 	observer limiter.Observer
 	name     string
 	rules    ruleTable
+	line     *line    // nil: every decision has a round trip of its own
+	denials  *denials // nil: every denial is asked for
 	closed   atomic.Bool
 }
 
@@ -91,6 +93,15 @@ func New(c Config) (*Limiter, error) {
 			_ = l.client.Close()
 		}
 		return nil, errors.Join(errs...)
+	}
+	if !c.NoSharing {
+		l.line = newLine(c.Timeout, l.send, l.giveUp)
+	}
+	if c.DenyCache == 0 {
+		c.DenyCache = maxDenyCache
+	}
+	if c.DenyCache > 0 {
+		l.denials = newDenials(c.DenyCache)
 	}
 	return l, nil
 }

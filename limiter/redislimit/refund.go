@@ -19,6 +19,7 @@ func (l *Limiter) Refund(ctx context.Context, at time.Time, t *limiter.Take) err
 }
 
 func (l *Limiter) refund(ctx context.Context, now int64, key string, a limiter.Algorithm, n int, mark int64) error {
+	defer l.forget(key)()
 	call := []byte{refundCall}
 	if l.caller {
 		call = appendInstant([]byte{refundCall | callerClock}, now)
@@ -40,8 +41,40 @@ func (l *Limiter) Reset(ctx context.Context, key limiter.Key) error {
 			args = append(args, k)
 		}
 	}
+	keys := make([]string, len(args)-1)
+	for i := range keys {
+		keys[i] = args[i+1].(string)
+	}
+	defer l.forget(keys...)()
 	start := time.Now()
 	_, err := l.client.Do(ctx, args...)
-	l.observe("reset", start, len(args)-1, err)
+	l.observe("reset", start, len(keys), err)
 	return err
+}
+
+// forget makes the deny cache forget keys that are about to gain units, and again when they have.
+func (l *Limiter) forget(keys ...string) (again func()) {
+	if l.denials == nil {
+		return func() {}
+	}
+	l.denials.forget(keys...)
+	return func() { l.denials.forget(keys...) }
+}
+
+// giveUp gives back what was booked for callers who have left.
+func (l *Limiter) giveUp(gone []*group) {
+	for _, g := range gone {
+		if l.decide(g) == nil {
+			l.refundGroup(context.Background(), g)
+		}
+	}
+}
+
+// refundGroup gives back what a decided group booked, as far as that succeeds.
+func (l *Limiter) refundGroup(ctx context.Context, g *group) {
+	for i := range g.parts {
+		if p := &g.parts[i]; p.booked > 0 {
+			_ = l.refund(ctx, g.now, p.key, p.rule.limit.Algorithm, p.n, p.decision.Mark)
+		}
+	}
 }

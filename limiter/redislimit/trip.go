@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -21,58 +22,94 @@ const maxTripParts = 255
 
 // trip is one run of the script under construction, and then its reply.
 type trip struct {
-	keys   []string
-	args   []any
-	buf    []byte
-	rules  []*rule
-	groups []*group // in the order of the call, without those that are behind an equal one
-	first  map[string]*group
+	members []*group
+	groups  []*group // the members in the order of the call, without those that are behind an equal one
+	keys    []string
+	args    []any
+	buf     []byte
+	rules   []*rule // nil: not to be used again
+	first   map[string]*group
 }
 
 var trips = sync.Pool{New: func() any { return &trip{first: make(map[string]*group)} }}
 
 // free gives a trip back. Nothing may refer to it any more.
 func (t *trip) free() {
+	clear(t.members)
+	clear(t.groups)
 	clear(t.keys)
 	clear(t.args)
 	clear(t.rules)
-	clear(t.groups)
 	clear(t.first)
-	t.keys, t.args, t.buf, t.rules, t.groups = t.keys[:0], t.args[:0], t.buf[:0], t.rules[:0], t.groups[:0]
+	t.members, t.groups, t.keys, t.args = t.members[:0], t.groups[:0], t.keys[:0], t.args[:0]
+	t.buf, t.rules = t.buf[:0], t.rules[:0]
 	trips.Put(t)
 }
 
-// send asks for groups whose keys may all be in one call, and fills in what was answered.
+// send asks for groups each of which has one place, and fills in what was answered.
 func (l *Limiter) send(ctx context.Context, groups []*group) {
-	t := trips.Get().(*trip)
-	defer t.free()
 	for again := false; ; again = true {
-		t.load(groups, l.caller)
-		reply, err := l.call(ctx, t)
-		if err == nil {
-			err = t.read(reply, l.caller)
+		if l.client.Sharded() && len(groups) > 1 {
+			l.sendEach(ctx, groups)
+		} else {
+			t := trips.Get().(*trip)
+			t.members = append(t.members, groups...)
+			t.load(l.caller)
+			reply, err := l.call(ctx, t)
+			l.answered(t, reply, err)
 		}
-		if err != nil {
-			for _, g := range groups {
-				g.err = err
-			}
-			return
-		}
-		t.decideEqual(l.caller)
 		// Where the clocks are so far apart that the edges sent do not hold the server's instant, it told it.
 		groups = outsideOf(groups)
-		if len(groups) == 0 || again {
+		if again || len(groups) == 0 {
 			return
 		}
-		t.keys, t.args, t.buf, t.rules, t.groups = t.keys[:0], t.args[:0], t.buf[:0], t.rules[:0], t.groups[:0]
-		clear(t.first)
 	}
+}
+
+// sendEach is send on a Cluster or a Ring: a run of the script for each place, in one pipeline for each server.
+func (l *Limiter) sendEach(ctx context.Context, groups []*group) {
+	var all []*trip
+	at := make(map[string]*trip)
+	for _, g := range groups {
+		p := g.place()
+		t := at[p]
+		if t == nil {
+			t = trips.Get().(*trip)
+			at[p] = t
+			all = append(all, t)
+		}
+		t.members = append(t.members, g)
+	}
+	calls := make([]rediscall.Call, len(all))
+	for i, t := range all {
+		t.load(l.caller)
+		calls[i] = rediscall.Call{Keys: t.keys, Args: t.args}
+	}
+	l.callEach(ctx, calls)
+	for i, t := range all {
+		l.answered(t, calls[i].Reply, calls[i].Err)
+	}
+}
+
+// answered takes the reply apart and frees the trip.
+func (l *Limiter) answered(t *trip, reply string, err error) {
+	if err == nil {
+		err = t.read(reply, l.caller)
+	}
+	if err == nil {
+		l.decideEqual(t)
+	} else {
+		for _, g := range t.members {
+			g.err = err
+		}
+	}
+	t.free()
 }
 
 // outsideOf returns the groups to be asked for again.
 func outsideOf(groups []*group) (out []*group) {
 	for _, g := range groups {
-		if g.verdict == outside && g.err == nil && !g.decided {
+		if g.verdict == outside && g.err == nil {
 			g.err = errEdges
 			out = append(out, g)
 		}
@@ -86,14 +123,43 @@ func outsideOf(groups []*group) (out []*group) {
 var errEdges = fmt.Errorf("%w: redislimit: the server's clock moves too fast for a calendar window", limiter.ErrUnavailable)
 
 // call makes the round trip.
-func (l *Limiter) call(ctx context.Context, t *trip) (string, error) {
+func (l *Limiter) call(ctx context.Context, t *trip) (reply string, err error) {
+	defer contain(&err)
 	if l.observer == nil {
 		return l.client.Run(ctx, script, t.keys, t.args...)
 	}
 	start := time.Now()
-	reply, err := l.client.Run(ctx, script, t.keys, t.args...)
+	reply, err = l.client.Run(ctx, script, t.keys, t.args...)
 	l.observe("take", start, len(t.keys), err)
 	return reply, err
+}
+
+// callEach makes several calls at once.
+func (l *Limiter) callEach(ctx context.Context, calls []rediscall.Call) {
+	var err error
+	defer func() {
+		if err != nil {
+			for i := range calls {
+				calls[i].Err = err
+			}
+		}
+	}()
+	defer contain(&err)
+	start := time.Now()
+	l.client.RunEach(ctx, script, calls)
+	takes, failed := 0, error(nil)
+	for i := range calls {
+		takes += len(calls[i].Keys)
+		failed = cmp.Or(failed, calls[i].Err)
+	}
+	l.observe("take", start, takes, failed)
+}
+
+// contain turns a panic into an error: of a hook of the client or an observer, which must not leave others waiting.
+func contain(err *error) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("%w: redislimit: panic: %v", limiter.ErrInvalid, v)
+	}
 }
 
 func (l *Limiter) observe(op string, start time.Time, takes int, err error) {
@@ -108,16 +174,16 @@ func (l *Limiter) observe(op string, start time.Time, takes int, err error) {
 }
 
 // load writes the call.
-func (t *trip) load(groups []*group, caller bool) {
+func (t *trip) load(caller bool) {
 	flags := byte(0)
 	if caller {
 		flags = callerClock
 	}
 	t.buf = append(t.buf, flags)
 	t.args = append(t.args, nil)
-	for _, g := range groups {
+	for _, g := range t.members {
 		g.err = nil
-		if len(groups) > 1 && t.behind(g, caller) {
+		if len(t.members) > 1 && t.behind(g, caller) {
 			continue
 		}
 		t.groups = append(t.groups, g)
@@ -229,28 +295,35 @@ func (t *trip) read(reply string, caller bool) error {
 }
 
 // decideEqual decides for the groups that are behind an equal one: in their order, as if each had come by itself.
-func (t *trip) decideEqual(caller bool) {
+func (l *Limiter) decideEqual(t *trip) {
 	for _, lead := range t.groups {
-		if lead.next == nil {
+		if lead.next == nil || lead.verdict > booked {
+			for g := lead.next; g != nil; g = g.next {
+				g.now, g.verdict = lead.now, lead.verdict
+				g.parts[0].around = lead.parts[0].around
+			}
 			continue
 		}
 		p := &lead.parts[0]
 		granted := p.booked
 		s, err := p.rule.state(p.before)
+		if err != nil {
+			err = fmt.Errorf("%w: redislimit: %w", limiter.ErrInvalid, err)
+		}
+		var last *group
 		for g, i := lead, 0; g != nil; g, i = g.next, i+1 {
-			g.now, g.verdict = lead.now, lead.verdict
-			if g.verdict > booked {
-				continue
-			}
 			q := &g.parts[0]
-			g.verdict, q.booked = refused, 0
+			g.now, g.verdict, q.booked = lead.now, refused, 0
 			if i < granted {
 				g.verdict, q.booked = booked, 1
 			}
 			if g.err = err; err == nil {
-				g.err = g.decideFrom(q, &g.decision, &s, caller)
+				g.err = l.decidePart(g, q, &s)
 			}
-			g.decided = true
+			g.decided, last = true, g
+		}
+		if err == nil {
+			l.see(last, &last.parts[0], &s)
 		}
 	}
 }
