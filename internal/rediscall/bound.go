@@ -15,11 +15,13 @@ import (
 // Bound wraps c so that every call ends within timeout, which must be above 0, and is never repeated when it may have run.
 // It does no I/O.
 //
-// A *redis.Client, also one of NewFailoverClient, keeps its connections and the hooks it has by now. So does a
-// *redis.ClusterClient or *redis.Ring built with ContextTimeoutEnabled, unless it reads from replicas or finds its slots by a
-// function, as NewFailoverClusterClient does. Any other Cluster or Ring has no way to bound a call: it gets connections of its
-// own, made from the same options and closed by [Client.Close]. Hooks, and shards that a Ring is given later, are not carried
-// over to those.
+// A client built with ContextTimeoutEnabled can be bounded as it is: its connections are shared and its hooks see the calls.
+// So is none that has socket time-outs off, or shorter than timeout, and no Cluster client that reads from replicas or finds
+// its slots by a function, as one of NewFailoverClusterClient does.
+//
+// Of any other *redis.Client, also one of NewFailoverClient, the connections are shared, but its hooks do not see the calls:
+// go-redis drops them where it changes a time-out. Any other *redis.ClusterClient or *redis.Ring gets connections of its own,
+// made from the same options and closed by [Client.Close], without the hooks and the shards that a Ring is given later.
 //
 // Callbacks in the options run within the call (OnConnect, credentials, limiter): one that ignores its context is not bounded.
 //
@@ -34,13 +36,16 @@ func Bound(c redis.UniversalClient, timeout time.Duration) (*Client, error) {
 		if c == nil {
 			return nil, fmt.Errorf("%w: a Redis client that is nil", limiter.ErrInvalid)
 		}
-		out.rdb = boundPlain(c, timeout)
+		out.rdb = c
+		if o := c.Options(); !asItIs(timeout, o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout) {
+			out.rdb = boundPlain(c, timeout)
+		}
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, fmt.Errorf("%w: a Redis client that is nil", limiter.ErrInvalid)
 		}
 		out.sharded, out.rdb = true, c
-		if o := c.Options(); !o.ContextTimeoutEnabled || o.ReadOnly || o.ClusterSlots != nil {
+		if o := c.Options(); o.ReadOnly || o.ClusterSlots != nil || !asItIs(timeout, o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout) {
 			own := redis.NewClusterClient(boundCluster(o, timeout))
 			out.rdb, out.own = own, own.Close
 		}
@@ -49,7 +54,7 @@ func Bound(c redis.UniversalClient, timeout time.Duration) (*Client, error) {
 			return nil, fmt.Errorf("%w: a Redis client that is nil", limiter.ErrInvalid)
 		}
 		out.sharded, out.rdb = true, c
-		if o := c.Options(); !o.ContextTimeoutEnabled {
+		if o := c.Options(); !asItIs(timeout, o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout) {
 			own := redis.NewRing(boundRing(o, timeout))
 			out.rdb, out.own = own, own.Close
 		}
@@ -62,8 +67,18 @@ func Bound(c redis.UniversalClient, timeout time.Duration) (*Client, error) {
 	return out, nil
 }
 
-// boundPlain shares the pool. The socket's deadline is the earlier of the context's and the client's time-out, so that must
-// not be the earlier one, nor off.
+// asItIs reports whether the context's deadline is the one of the socket. go-redis takes the earlier of it and the client's
+// own time-out; 0 is none (of a Ring: the default), below 0 there is no deadline at all.
+func asItIs(timeout time.Duration, enabled bool, own ...time.Duration) bool {
+	for _, d := range own {
+		if d < 0 || d > 0 && d < timeout {
+			return false
+		}
+	}
+	return enabled
+}
+
+// boundPlain shares the pool.
 func boundPlain(c *redis.Client, timeout time.Duration) *redis.Client {
 	o := c.Options()
 	clone := c.WithTimeout(max(timeout, o.ReadTimeout, o.WriteTimeout))

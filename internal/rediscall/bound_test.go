@@ -54,6 +54,18 @@ func clients(d dialer) map[string]func() redis.UniversalClient {
 		"no limit": func() redis.UniversalClient {
 			return redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: d, ReadTimeout: -2, WriteTimeout: -2})
 		},
+		"heeds contexts": func() redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: d, ContextTimeoutEnabled: true})
+		},
+		"cluster without a limit": func() redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: d, ContextTimeoutEnabled: true, ReadTimeout: -2, WriteTimeout: -2})
+		},
+		"ring that shares": func() redis.UniversalClient {
+			return redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, Dialer: d, ContextTimeoutEnabled: true})
+		},
+		"ring without a limit": func() redis.UniversalClient {
+			return redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, Dialer: d, ContextTimeoutEnabled: true, ReadTimeout: -2, WriteTimeout: -2})
+		},
 		"cluster": func() redis.UniversalClient {
 			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.2:1"}, Dialer: d})
 		},
@@ -192,7 +204,11 @@ func TestFailoverEndsInTime(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(t.Context(), cancel)()
-			return d(ctx, network, addr)
+			conn, err := d(ctx, network, addr)
+			if err == nil {
+				context.AfterFunc(t.Context(), func() { _ = conn.Close() })
+			}
+			return conn, err
 		}}
 		for kind, rdb := range map[string]redis.UniversalClient{
 			"client": redis.NewFailoverClient(o), "cluster": redis.NewFailoverClusterClient(o),
@@ -275,15 +291,20 @@ func TestUsersClientIsLeftAlone(t *testing.T) {
 	require.Equal(t, "closed", rediscall.Cause(err))
 }
 
-// A plain client's connections are shared, and its hooks see the calls.
+// A plain client's connections are shared. Its hooks see the calls if it heeds contexts.
 func TestPlainClientIsShared(t *testing.T) {
-	rdb := plain(t, server(t), func(o *redis.Options) { o.PoolSize = 1 })
-	seen := 0
-	rdb.AddHook(hook(func() { seen++ }))
-	require.NoError(t, rdb.Ping(context.Background()).Err())
-	require.NoError(t, run(bound(t, rdb, generous), "k"))
-	require.Equal(t, 3, seen, "PING, EVALSHA, EVAL")
-	require.Equal(t, uint32(1), rdb.PoolStats().TotalConns)
+	addr := server(t)
+	for _, enabled := range []bool{false, true} {
+		rdb := plain(t, addr, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled, o.ReadTimeout = 1, enabled, generous })
+		require.NoError(t, rdb.Ping(context.Background()).Err())
+		seen := 0
+		rdb.AddHook(hook(func() { seen++ }))
+		c := bound(t, rdb, generous)
+		_, err := c.Do(context.Background(), "GET", "k")
+		require.NoError(t, err)
+		require.Equal(t, enabled, seen == 1)
+		require.Equal(t, uint32(1), rdb.PoolStats().TotalConns)
+	}
 }
 
 type hook func()

@@ -147,7 +147,9 @@ func TestNothingRunsTwice(t *testing.T) {
 	self = lossy
 	retries := func(o *redis.Options) { o.MaxRetries = 3 }
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{lossy.addr}, MaxRetries: 3})
-	shared := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{lossy.addr}, MaxRetries: 3, ContextTimeoutEnabled: true})
+	shared := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{lossy.addr}, MaxRetries: 3, ContextTimeoutEnabled: true, ReadTimeout: generous,
+	})
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": lossy.addr}})
 	t.Cleanup(func() { _, _, _ = cluster.Close(), shared.Close(), ring.Close() })
 	for name, rdb := range map[string]redis.UniversalClient{

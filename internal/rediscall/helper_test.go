@@ -5,8 +5,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/internal/rediscall"
+	"github.com/spillway-go/spillway/internal/redistest"
 )
 
 // generous is a time-out for calls that are to succeed, on a machine that is busy.
@@ -26,55 +25,7 @@ const generous = 20 * time.Second
 // server starts a redis-server of the test's own and returns its address.
 func server(t testing.TB, args ...string) string {
 	t.Helper()
-	bin, err := exec.LookPath("redis-server")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("no redis-server in PATH")
-		}
-		t.Skip("no redis-server in PATH")
-	}
-	for range 10 { // another process may take the port first
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		addr := l.Addr().String()
-		require.NoError(t, l.Close())
-		_, port, _ := net.SplitHostPort(addr)
-		cmd := exec.Command(bin, append([]string{
-			"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir(),
-		}, args...)...)
-		require.NoError(t, cmd.Start())
-		ended := make(chan struct{})
-		go func() { _ = cmd.Wait(); close(ended) }()
-		if answers(addr, ended) {
-			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-			return addr
-		}
-		_ = cmd.Process.Kill()
-		<-ended
-	}
-	t.Fatal("redis-server does not start")
-	return ""
-}
-
-func answers(addr string, ended <-chan struct{}) bool {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for range 2000 {
-		select {
-		case <-ended:
-			return false
-		case <-tick.C:
-		}
-		if c, err := net.Dial("tcp", addr); err == nil {
-			_, _ = io.WriteString(c, "PING\r\n")
-			line, _ := bufio.NewReader(c).ReadString('\n')
-			_ = c.Close()
-			if line != "" {
-				return true
-			}
-		}
-	}
-	return false
+	return redistest.Start(t, args...).Addr()
 }
 
 // What a fake server does instead of replying.

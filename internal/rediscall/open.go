@@ -47,6 +47,7 @@ func Open(where string) (c redis.UniversalClient, err error) {
 		if err != nil {
 			return nil, redacted(where, err)
 		}
+		o.ContextTimeoutEnabled = true // lets Bound use it as it is
 		return redis.NewClient(o), nil
 	case "redis+cluster", "rediss+cluster":
 		a := split(rest, "6379")
@@ -54,7 +55,7 @@ func Open(where string) (c redis.UniversalClient, err error) {
 		if err != nil {
 			return nil, redacted(where, err)
 		}
-		o.ContextTimeoutEnabled = true // lets Bound share its connections
+		o.ContextTimeoutEnabled = true
 		return redis.NewClusterClient(o), nil
 	case "redis+sentinel", "rediss+sentinel":
 		a := split(rest, "26379")
@@ -67,6 +68,7 @@ func Open(where string) (c redis.UniversalClient, err error) {
 		if err != nil {
 			return nil, redacted(where, err)
 		}
+		o.ContextTimeoutEnabled = true
 		if o.RouteByLatency || o.RouteRandomly {
 			return redis.NewFailoverClusterClient(o), nil
 		}

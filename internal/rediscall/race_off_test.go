@@ -1,0 +1,5 @@
+//go:build !race
+
+package rediscall_test
+
+const raceEnabled = false
