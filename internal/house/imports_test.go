@@ -63,6 +63,9 @@ var rules = []rule{
 	{folder: "config/...", own: []string{"config", internal}},
 	{folder: "observe/...", own: []string{"limiter", "middleware", internal}, foreign: []string{prom}},
 	{folder: "client", own: []string{"limiter", "keyfunc", "response", internal}},
+	// What the limiters on Redis share, and the servers their tests start.
+	{folder: "internal/rediscall", own: []string{"limiter"}, foreign: []string{goRedis}},
+	{folder: "internal/redistest", foreign: []string{goRedis}},
 	{folder: internal, own: []string{"limiter", internal}},
 	{folder: "cmd/...", free: true},
 	{folder: "examples/...", free: true},
@@ -73,7 +76,7 @@ var rules = []rule{
 var homes = map[string][]string{
 	gin:     {"adapters/gin"},
 	echo:    {"adapters/echo"},
-	goRedis: {"limiter/redislimit", "limiter/redisrate", "limiter/leased", "limiter/fallback", "config/source/redis"},
+	goRedis: {"limiter/redislimit", "limiter/redisrate", "limiter/leased", "limiter/fallback", "config/source/redis", "internal/rediscall", "internal/redistest"},
 	yaml:    {"config/..."},
 	prom:    {"observe/..."},
 }
