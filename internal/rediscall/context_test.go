@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,7 +126,7 @@ func TestSince(t *testing.T) {
 func TestSlotsByAFunction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer time.Sleep(time.Hour)
-		asked := 0
+		var asked atomic.Int64
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{
 			Dialer: func(context.Context, string, string) (net.Conn, error) {
 				client, server := net.Pipe()
@@ -133,7 +134,7 @@ func TestSlotsByAFunction(t *testing.T) {
 				return client, nil
 			},
 			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-				if asked++; asked == 1 {
+				if asked.Add(1) == 1 {
 					panic("no slots")
 				}
 				time.Sleep(3 * bit)
@@ -150,9 +151,9 @@ func TestSlotsByAFunction(t *testing.T) {
 			require.ErrorIs(t, run2(c, t.Context()), limiter.ErrUnavailable)
 			require.Equal(t, bit, time.Since(start))
 		}
-		require.Equal(t, 2, asked)
+		require.Equal(t, int64(2), asked.Load())
 		time.Sleep(bit / 2)
 		require.NoError(t, run2(c, t.Context())) // waits for the rest of that lookup
-		require.Equal(t, 2, asked)
+		require.Equal(t, int64(2), asked.Load())
 	})
 }

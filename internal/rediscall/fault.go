@@ -95,7 +95,7 @@ func classify(err error) *fault {
 		// A reply of a kind that the script was not to give.
 		f.kind, f.label, f.text = limiter.ErrInvalid, "script", "the reply is no bulk string: "+f.text
 	case errors.As(err, &answer):
-		f.kind, f.label = ofAnswer(answer.Error())
+		f.label, f.kind = ofAnswer(answer.Error())
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		f.label = "pool"
 	case errors.Is(err, redis.ErrClosed):
@@ -111,23 +111,23 @@ func classify(err error) *fault {
 	return f
 }
 
-func ofAnswer(text string) (kind error, label string) {
+func ofAnswer(text string) (label string, kind error) {
 	code := codeOf(text)
 	if label, ok := outages[code]; ok {
-		return limiter.ErrUnavailable, label
+		return label, limiter.ErrUnavailable
 	}
 	if label, ok := refusals[code]; ok {
-		return limiter.ErrInvalid, label
+		return label, limiter.ErrInvalid
 	}
 	switch {
 	case strings.Contains(text, "max number of clients"):
-		return limiter.ErrUnavailable, "clients"
+		return "clients", limiter.ErrUnavailable
 	case strings.Contains(text, "user_script"), strings.Contains(text, "running script"), strings.Contains(text, "compiling script"):
-		return limiter.ErrInvalid, "script"
+		return "script", limiter.ErrInvalid
 	case strings.Contains(text, "unknown command"):
-		return limiter.ErrInvalid, "command"
+		return "command", limiter.ErrInvalid
 	}
-	return limiter.ErrInvalid, "other"
+	return "other", limiter.ErrInvalid
 }
 
 // code is the first word of a server's error, or "".
