@@ -169,7 +169,7 @@ func (v *visit) gatherOf(store int, queue, shadow, queues bool) {
 		v.takes = slices.Grow(v.takes, 1)[:a.take+1]
 		t := &v.takes[a.take] // in place, for an element is large
 		t.MaxDelay, t.Decision = 0, limiter.Decision{}
-		t.Key, t.Limit, t.N, t.Shadow = a.key, *a.limit, a.cost, shadow
+		t.Key, t.Limit, t.N, t.Shadow, t.NoCache = a.key, *a.limit, a.cost, shadow, a.Refund != nil
 		if queue && a.limit.Algorithm == limiter.LeakyBucket {
 			t.MaxDelay = v.mayWait(a)
 		}
