@@ -112,3 +112,21 @@ func TestClosed(t *testing.T) {
 	require.ErrorIs(t, err, limiter.ErrClosed)
 	require.ErrorIs(t, l.Reset(context.Background(), limiter.Key{}), limiter.ErrClosed)
 }
+
+// On a Cluster every key is asked for where it lives.
+func TestCluster(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, redisrate.Config{Client: redistest.StartCluster(t).Client(), Prefix: "shop", Timeout: patient})
+	for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
+		key := limiter.Key{Space: "s", ID: id}
+		for want := 4; want >= 3; want-- {
+			d, err := l.Allow(ctx, key, slow, 1)
+			require.NoError(t, err)
+			require.Equal(t, want, d.Remaining)
+		}
+		require.NoError(t, l.Reset(ctx, key))
+		d, err := l.Allow(ctx, key, slow, 0)
+		require.NoError(t, err)
+		require.Equal(t, 5, d.Remaining)
+	}
+}

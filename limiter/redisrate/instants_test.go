@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/spillway-go/spillway/internal/redistest"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/limiter/limitertest"
 )
@@ -153,9 +154,9 @@ func tolerance(l limiter.Limit) float64 {
 func TestWhyTicks(t *testing.T) {
 	l := newInstants(t)
 	raw := redis_rate.NewLimiter(l.clock)
-	ctx := context.Background()
+	ctx, prefix := context.Background(), redistest.Prefix(t)
 	pass := func(limit redis_rate.Limit, step time.Duration, takes int) (passed int) {
-		key := fmt.Sprintf("%s:%v", limit, step)
+		key := fmt.Sprint(prefix, limit, step)
 		for range takes {
 			r, err := raw.Allow(ctx, key, limit)
 			require.NoError(t, err)
@@ -172,7 +173,7 @@ func TestWhyTicks(t *testing.T) {
 		{Rate: 1_600_000, Burst: 10_000, Period: time.Second}: 0.045,
 	} {
 		require.Equal(t, 10_000, pass(limit, 0, 10_000))
-		r, err := raw.AllowN(ctx, fmt.Sprintf("%s:%v", limit, time.Duration(0)), limit, 0)
+		r, err := raw.AllowN(ctx, fmt.Sprint(prefix, limit, time.Duration(0)), limit, 0)
 		require.NoError(t, err)
 		require.Less(t, r.ResetAfter.Seconds(), float64(limit.Burst)/float64(limit.Rate)*(1-early))
 	}
@@ -181,7 +182,7 @@ func TestWhyTicks(t *testing.T) {
 	refused := 0
 	for k := range 40 {
 		l.clock.set(l.clock.now.Add(time.Microsecond))
-		r, err := raw.AllowN(ctx, fmt.Sprintf("%s:%d", long, k), long, 40)
+		r, err := raw.AllowN(ctx, fmt.Sprint(prefix, long, k), long, 40)
 		require.NoError(t, err)
 		if r.Allowed == 0 {
 			refused++
