@@ -49,6 +49,7 @@ const (
 // [limiter.Resetter]. All methods are safe for concurrent use. Make one with [New].
 type Limiter struct {
 	client   *rediscall.Client
+	own      redis.UniversalClient // made by Open
 	prefix   string
 	caller   bool
 	observer limiter.Observer
@@ -106,12 +107,41 @@ func New(c Config) (*Limiter, error) {
 	return l, nil
 }
 
-// Close makes every later call fail with [limiter.ErrClosed]. It does not close the client it was given.
+// Open is [New] for those who have no client yet: it makes one from a URL and sets it as c.Client, and Close closes it. The
+// URL is one of
+//
+//	redis://user:password@host:6379/0            rediss:// with TLS, unix:// for a socket
+//	redis+cluster://host:6379,host2:6379
+//	redis+sentinel://host:26379,host2/MASTER/0
+//	env:NAME                                     the URL is in an environment variable
+//	file:/path                                   the URL is in a file
+//
+// with the options of go-redis behind a question mark. Like New it does no I/O. No error shows a password.
+func Open(url string, c Config) (*Limiter, error) {
+	client, err := rediscall.Open(url)
+	if err != nil {
+		return nil, fmt.Errorf("redislimit: %w", err)
+	}
+	c.Client = client
+	l, err := New(c)
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	l.own = client
+	return l, nil
+}
+
+// Close makes every later call fail with [limiter.ErrClosed]. It closes the client of [Open], and not one that New was given.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	return l.client.Close()
+	err := l.client.Close()
+	if l.own != nil {
+		err = errors.Join(err, l.own.Close())
+	}
+	return err
 }
 
 var errClosed = fmt.Errorf("%w: redislimit", limiter.ErrClosed)
