@@ -227,6 +227,25 @@ func TestProbeOfACallerWhoLeaves(t *testing.T) {
 	})
 }
 
+// Refunds and resets are no probes: nobody waits for them, and they say little about decisions.
+func TestOnlyDecisionsProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := newStore(t), &watch{}
+		l := newLimiter(t, fallback.Config{Primary: s, Observer: w})
+		booked := limiter.Take{Key: key, Limit: limit, N: 1, Decision: take(t, l, limit, 1)}
+		trip(t, l, s)
+		s.fail(nil)
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(t, l.Refund(ctx, time.Time{}, &booked), limiter.ErrUnavailable)
+		require.ErrorIs(t, l.Reset(ctx, key), limiter.ErrUnavailable)
+		require.Equal(t, []uint8{open}, w.told())
+		take(t, l, limit, 1)
+		require.NoError(t, l.Refund(ctx, time.Time{}, &booked))
+		require.NoError(t, l.Reset(ctx, key))
+		require.Equal(t, []uint8{open, halfOpen, closed}, w.told())
+	})
+}
+
 // Replicas that lose a store at one moment do not come back to it in step.
 func TestProbesAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
