@@ -17,8 +17,8 @@ func (p page) redis() {
 
 Decisions by goroutines that each ask for the next one when the last is answered, over the loopback interface; client and
 servers share the machine's processors. "cN" is N goroutines. go-redis has its default pool. The delay is that of a single
-decision. CPU is per decision, allocations are the client's. Differences below 25 %% mean nothing, nor does a single round. Real
-networks make a trip dearer, and so the sharing of trips more useful.
+decision. CPU is per decision, allocations are the client's. Differences below 25 %% mean nothing, nor does a single
+round. Real networks make a trip dearer, and so the sharing of trips more useful.
 
 `)
 	for _, sc := range peer.RedisScenarios {
