@@ -23,6 +23,9 @@ import (
 // go-redis drops them where it changes a time-out. Any other *redis.ClusterClient or *redis.Ring gets connections of its own,
 // made from the same options and closed by [Client.Close], without the hooks and the shards that a Ring is given later.
 //
+// Calls of a Cluster that fail make its client ask in the background who has which slot, at most four times a second: a master
+// that is gone does not say who has its place.
+//
 // Callbacks in the options run within the call (OnConnect, credentials, limiter): one that ignores its context is not bounded.
 //
 // Every other type is [limiter.ErrInvalid], as its options cannot be read.
@@ -87,12 +90,20 @@ func boundPlain(c *redis.Client, timeout time.Duration) *redis.Client {
 	return clone
 }
 
+// patience is how long a Cluster's node may take to be dialed or to tell who has which slot. While one that is gone is asked,
+// no other one is. What callers wait is bounded by their own time-out.
+const patience = time.Second
+
 func boundCluster(from *redis.ClusterOptions, timeout time.Duration) *redis.ClusterOptions {
 	o := *from
 	o.ContextTimeoutEnabled = true
-	o.ReadTimeout = max(timeout, o.ReadTimeout)
-	o.WriteTimeout = max(timeout, o.WriteTimeout)
-	o.MinIdleConns = 0 // would dial before the first call
+	o.ReadTimeout = max(timeout, patience)
+	o.WriteTimeout = o.ReadTimeout
+	if o.DialTimeout = o.ReadTimeout; from.DialTimeout > 0 {
+		o.DialTimeout = min(from.DialTimeout, o.DialTimeout)
+	}
+	o.DialerRetries = 1 // a refusal is told at once
+	o.MinIdleConns = 0  // would dial before the first call
 	if o.MaxRedirects == 0 {
 		o.MaxRedirects = -1 // in options that were in use 0 means none, in new ones the default
 	}
@@ -103,6 +114,22 @@ func boundCluster(from *redis.ClusterOptions, timeout time.Duration) *redis.Clus
 		o.ClusterSlots = (&lookup{f: slots}).get
 	}
 	return &o
+}
+
+// lookEvery bounds how often failures make a client ask who has which slot.
+const lookEvery = 250 * time.Millisecond
+
+// lookAgain makes a Cluster's client ask in the background who has which slot, as it does by itself only once a minute and
+// when a node says MOVED: a master that is gone says nothing, and its replica has its place within seconds.
+func (c *Client) lookAgain() {
+	cluster, ok := c.rdb.(*redis.ClusterClient)
+	if !ok || c.closed.Load() {
+		return
+	}
+	now, last := time.Now().UnixNano(), c.looked.Load()
+	if now-last >= int64(lookEvery) && c.looked.CompareAndSwap(last, now) {
+		cluster.ReloadState(context.Background())
+	}
 }
 
 func boundRing(from *redis.RingOptions, timeout time.Duration) *redis.RingOptions {

@@ -169,6 +169,7 @@ func TestCallersContextEnds(t *testing.T) {
 							require.Equal(t, "canceled", rediscall.Cause(err))
 						}
 
+						cancel()
 						start = time.Now()
 						require.ErrorIs(t, call(c, ctx), context.Canceled)
 						require.Zero(t, time.Since(start))

@@ -60,7 +60,11 @@ func (c *Client) fault(b *bound, err error) error {
 	// An answer is an answer, though the caller may have left meanwhile.
 	var answer redis.Error
 	if !errors.As(err, &answer) {
-		if ended := b.callerErr(); ended != nil {
+		ended := b.callerErr()
+		if !errors.Is(ended, context.Canceled) {
+			c.lookAgain()
+		}
+		if ended != nil {
 			return ended
 		}
 	}

@@ -45,6 +45,7 @@ type Client struct {
 	sharded bool
 	closed  atomic.Bool
 	alarms  alarms
+	looked  atomic.Int64 // when a Cluster was last asked who has which slot on account of a failure, in Unix nanoseconds
 }
 
 // Timeout returns what a call may cost in all.

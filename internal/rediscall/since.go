@@ -12,5 +12,10 @@ type since struct {
 }
 
 // Since returns a context under which the time-out of a call counts from start instead of from the call: for whoever has been
-// waiting since then.
-func Since(ctx context.Context, start time.Time) context.Context { return since{ctx, start} }
+// waiting since then. Of two instants the earlier counts.
+func Since(ctx context.Context, start time.Time) context.Context {
+	if s, ok := ctx.(since); ok && s.start.Before(start) {
+		return ctx
+	}
+	return since{ctx, start}
+}
