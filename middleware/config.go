@@ -130,7 +130,8 @@ const (
 type OnError uint8
 
 const (
-	// FailOpen lets it pass, unannounced: an outage of the limiter is not one of the service.
+	// FailOpen lets it pass: an outage of the limiter is not one of the service. Clients are not told; handlers may ask
+	// [Undecided].
 	FailOpen OnError = iota
 	// FailClosed refuses it with 503, as for login. Of several undecided policies one FailClosed is enough.
 	FailClosed

@@ -64,7 +64,7 @@ func (v *visit) degrade(before []string) (Pass, bool) {
 		case degrade.Proceed:
 			v.guard.degraded(v.r.Context(), a, d.Mode, 0)
 			info := degrade.Info{Policy: a.Name, Mode: d.Mode, Cause: cause, RetryAfter: refusal.RetryAfter}
-			return Pass{next: true, w: v.w, r: v.r.WithContext(degrade.NewContext(v.r.Context(), info))}, true
+			return Pass{next: true, w: v.w, r: v.r.WithContext(degrade.NewContext(v.context(), info))}, true
 		}
 	}
 	return Pass{}, false

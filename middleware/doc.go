@@ -23,7 +23,8 @@
 //   - Limited: 429, or 503 where the service and not the caller's quota is the cause (a bound in flight, a limit that
 //     adjusters have lowered). The chains of [Policy].Degrade are asked first, if every policy that refuses has one.
 //   - No key: 403, or the policy is skipped; see [NoKey].
-//   - The store is away: the request passes unannounced, or 503; see [OnError]. It is logged once per change.
+//   - The store is away: the request passes and only its handler can know ([Undecided]), or 503; see [OnError]. It is
+//     logged once per change.
 //   - Malformed limits and costs, limiters that cannot do what is asked, and panics of callbacks refuse with 503 whatever
 //     OnStoreError says: a crafted input must not open the gate. Panics are counted, and the first is logged.
 //   - The request's context has ended: nothing is taken and nobody is to blame. The response is 499 if the client has

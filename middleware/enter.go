@@ -176,6 +176,9 @@ func (v *visit) stopWaiting() {
 // pass hands the request on.
 func (v *visit) pass() Pass {
 	p := Pass{next: true, w: v.w, r: v.r}
+	if v.open {
+		p.r = v.r.WithContext(v.context())
+	}
 	settles, recorded := false, false
 	for k := range v.active {
 		a := &v.active[k]

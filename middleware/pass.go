@@ -45,7 +45,8 @@ func (p *Pass) Proceed() bool { return p.next }
 // goes around Entry.Below.
 func (p *Pass) Writer() http.ResponseWriter { return p.w }
 
-// Request returns the request to hand on: the one given to Enter, unless it proceeds degraded and its context says so.
+// Request returns the request to hand on: the one given to Enter, unless its context says more: that it proceeds degraded,
+// or that policies could not decide it (see [Undecided]).
 func (p *Pass) Request() *http.Request { return p.r }
 
 // Denied returns the refusal that the caller has to write, nil if there is none. See [Entry].Defer.
@@ -159,6 +160,7 @@ type visit struct {
 
 	lowered bool            // some policy's limit is
 	waits   bool            // holds a place among the waiting
+	open    bool            // some policy could not decide and lets pass
 	ended   []func(ok bool) // recorders
 }
 
@@ -219,6 +221,6 @@ func (v *visit) done() {
 	}
 	clear(v.ended)
 	v.active, v.takes, v.bounds, v.items, v.ended = v.active[:0], v.takes[:0], v.bounds[:0], v.items[:0], v.ended[:0]
-	v.look, v.alone, v.waits, v.lowered = false, false, false, false
+	v.look, v.alone, v.waits, v.lowered, v.open = false, false, false, false, false
 	visits.Put(v)
 }

@@ -326,7 +326,9 @@ func (v *visit) undecided(from int, err error) outcome {
 		case a.Shadow:
 		case panicked || malformed(err):
 			out = broken
-		case a.OnStoreError == FailClosed && out == passes:
+		case a.OnStoreError == FailOpen:
+			v.open = true
+		case out == passes:
 			out = unavailable
 		}
 	}
