@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +30,15 @@ type trip struct {
 	args    []any
 	buf     []byte
 	rules   []*rule // nil: not to be used again
+	run     run
 	first   map[string]*group
+}
+
+// run is the last take written, if the next may be a repetition of it with another key.
+type run struct {
+	part   *part
+	at     int // where it stands in the call
+	length int // 0: none
 }
 
 var trips = sync.Pool{New: func() any { return &trip{first: make(map[string]*group)} }}
@@ -42,7 +52,7 @@ func (t *trip) free() {
 	clear(t.rules)
 	clear(t.first)
 	t.members, t.groups, t.keys, t.args = t.members[:0], t.groups[:0], t.keys[:0], t.args[:0]
-	t.buf, t.rules = t.buf[:0], t.rules[:0]
+	t.buf, t.rules, t.run = t.buf[:0], t.rules[:0], run{}
 	trips.Put(t)
 }
 
@@ -218,6 +228,9 @@ func (t *trip) behind(g *group, caller bool) bool {
 
 // group writes one group.
 func (t *trip) group(g *group, caller bool) {
+	if !caller && t.repeats(g) {
+		return
+	}
 	head := len(t.buf)
 	t.buf = append(t.buf, 0)
 	if caller {
@@ -241,6 +254,27 @@ func (t *trip) group(g *group, caller bool) {
 		parts |= vetoFlag
 	}
 	t.buf[head] = parts
+}
+
+// repeats writes a group of a single take that is told as the one before it is, but for the key.
+func (t *trip) repeats(g *group) bool {
+	p := &g.parts[0]
+	if len(g.parts) > 1 || g.veto || g.next != nil || p.shadow || p.around != 0 {
+		t.run.length = 0
+		return false
+	}
+	last := t.run.part
+	if t.run.length == 0 || last.rule != p.rule || last.n != p.n || last.maxDelay != p.maxDelay {
+		t.run = run{part: p, at: len(t.buf), length: 1}
+		return false
+	}
+	if t.run.length++; t.run.length == 2 {
+		t.buf = slices.Insert(t.buf, t.run.at+1, 0, 0)
+		t.buf[t.run.at] = 0
+	}
+	binary.LittleEndian.PutUint16(t.buf[t.run.at+1:], uint16(t.run.length))
+	t.keys = append(t.keys, p.key)
+	return true
 }
 
 // rule returns the number of a part's rule in this call.
