@@ -71,7 +71,7 @@ bench-once:
 fuzz:
 	$(call each,$(CURDIR)/.ci/fuzz $(FUZZTIME))
 
-## bench: the comparison with other libraries, about 25 minutes; writes docs/benchmarks.md. QUICK=1: a short run that only tries the harness
+## bench: the comparison with other libraries, about 40 minutes; writes docs/benchmarks.md. QUICK=1: a short run that only tries the harness
 bench:
 	COMMAND='make bench$(if $(QUICK), QUICK=$(QUICK))' benchmarks/run.sh
 ifndef QUICK
