@@ -195,6 +195,29 @@ func TestReadOnlyIsTriedOnceMore(t *testing.T) {
 	}
 }
 
+// While some keys of a call are on their way to another node, the call waits for them. The new node may not know the script.
+func TestKeysOnTheirWayAreWaitedFor(t *testing.T) {
+	for way, call := range ways {
+		n, ran := 0, 0
+		f := newFake(t, false, func(args []string) string {
+			switch n++; {
+			case n <= 3:
+				return "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
+			case args[0] == "evalsha":
+				return "-NOSCRIPT No matching script.\r\n"
+			}
+			ran++
+			return bulk("done")
+		})
+		require.NoError(t, call(bound(t, plain(t, f.addr), generous), context.Background()), way)
+		want := 1
+		if way == "RunEach" {
+			want = 2
+		}
+		require.Equal(t, want, ran, way)
+	}
+}
+
 // A Cluster's redirections are followed; a plain client cannot, and says what is needed.
 func TestMoved(t *testing.T) {
 	var self *fake

@@ -114,6 +114,22 @@ func (b *bound) Err() error {
 
 func (b *bound) over() bool { return !time.Now().Before(b.deadline) }
 
+// pause waits, the next time for twice as long. false: there is no time left, or the caller has left.
+func (b *bound) pause(d *time.Duration) bool {
+	if time.Until(b.deadline) <= *d {
+		return false
+	}
+	t := time.NewTimer(*d)
+	defer t.Stop()
+	*d *= 2
+	select {
+	case <-t.C:
+		return true
+	case <-b.Context.Done():
+		return false
+	}
+}
+
 // callerErr is the error of the caller's context. Its timer may be later than the socket's, which has the same deadline.
 func (b *bound) callerErr() error {
 	if err := b.Context.Err(); err != nil {

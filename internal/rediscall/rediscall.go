@@ -92,16 +92,17 @@ func (c *Client) Run(ctx context.Context, s *Script, keys []string, args ...any)
 
 func (c *Client) run(b *bound, s *Script, keys []string, args []any) (string, error) {
 	known, again := true, false
-	for {
+	for pause := firstPause; ; {
 		cmd := scriptCmd(b, make([]any, 0, 3+len(keys)+len(args)), s, known, keys, args)
 		err := c.rdb.Process(b, cmd)
 		switch {
 		case err == nil:
 			return cmd.Val(), nil
-		case known && redis.HasErrorPrefix(err, "NOSCRIPT"):
+		case known && isUnknown(err):
 			known = false // the source is sent instead
 		case !again && c.didNotRun(err) && !b.over():
 			again = true
+		case isMoving(err) && b.pause(&pause):
 		default:
 			return "", c.fault(b, err)
 		}
@@ -161,10 +162,14 @@ func (c *Client) RunEach(ctx context.Context, s *Script, calls []Call) {
 		return
 	}
 	cmds := make([]stringCmd, len(calls))
-	c.pipeline(b, s, true, calls, cmds)
-	for i := range calls {
-		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			c.pipeline(b, s, false, calls, cmds)
+	for pause := firstPause; ; {
+		c.pipeline(b, s, calls, cmds)
+		unknown, moving := false, false
+		for _, cmd := range cmds {
+			unknown = unknown || cmd.Name() == "evalsha" && isUnknown(cmd.Err())
+			moving = moving || isMoving(cmd.Err())
+		}
+		if !unknown && (!moving || !b.pause(&pause)) {
 			break
 		}
 	}
@@ -176,8 +181,17 @@ func (c *Client) RunEach(ctx context.Context, s *Script, calls []Call) {
 	}
 }
 
-// pipeline runs all calls by the SHA-1, or by the source those that were not known by it.
-func (c *Client) pipeline(b *bound, s *Script, known bool, calls []Call, cmds []stringCmd) {
+// isUnknown reports that the server does not know the script by its SHA-1.
+func isUnknown(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+// isMoving reports that nothing ran as only some of the keys have been moved to another node yet.
+func isMoving(err error) bool { return code(err) == "TRYAGAIN" }
+
+const firstPause = time.Millisecond
+
+// pipeline runs all calls that have no command yet by the SHA-1, by the source those that were not known by it, and again
+// those whose keys were being moved.
+func (c *Client) pipeline(b *bound, s *Script, calls []Call, cmds []stringCmd) {
 	size := 0
 	for i := range calls {
 		size += 3 + len(calls[i].Keys) + len(calls[i].Args)
@@ -185,8 +199,17 @@ func (c *Client) pipeline(b *bound, s *Script, known bool, calls []Call, cmds []
 	room := make([]any, size)
 	pipe := c.rdb.Pipeline()
 	for i := range calls {
-		if !known && !redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			continue
+		known := true
+		if cmds[i].StringCmd != nil {
+			first := cmds[i].Name() == "evalsha"
+			switch err := cmds[i].Err(); {
+			case first && isUnknown(err):
+				known = false
+			case isMoving(err):
+				known = first
+			default:
+				continue
+			}
 		}
 		n := 3 + len(calls[i].Keys) + len(calls[i].Args)
 		cmds[i] = scriptCmd(b, room[:0:n], s, known, calls[i].Keys, calls[i].Args)
@@ -207,7 +230,8 @@ func (c *Client) Do(ctx context.Context, args ...any) (any, error) {
 		return nil, err
 	}
 	defer b.end()
-	for again := false; ; again = true {
+	again := false
+	for pause := firstPause; ; {
 		cmd := anyCmd{redis.NewCmd(b, args...)}
 		cmd.SetStepCount(1)
 		err := c.rdb.Process(b, cmd)
@@ -216,7 +240,10 @@ func (c *Client) Do(ctx context.Context, args ...any) (any, error) {
 			return cmd.Val(), nil
 		case errors.Is(err, redis.Nil):
 			return nil, nil
-		case again || !c.didNotRun(err) || b.over():
+		case !again && c.didNotRun(err) && !b.over():
+			again = true
+		case isMoving(err) && b.pause(&pause):
+		default:
 			return nil, c.fault(b, err)
 		}
 	}

@@ -16,7 +16,7 @@ func (c *Client) RunAny(ctx context.Context, s *Script, keys []string, args ...a
 	}
 	defer b.end()
 	known, again := true, false
-	for {
+	for pause := firstPause; ; {
 		// Same words and key positions as a script with a string reply.
 		same := scriptCmd(b, make([]any, 0, 3+len(keys)+len(args)), s, known, keys, args)
 		cmd := anyCmd{redis.NewCmd(b, same.Args()...)}
@@ -30,10 +30,11 @@ func (c *Client) RunAny(ctx context.Context, s *Script, keys []string, args ...a
 			return cmd.Val(), nil
 		case errors.Is(err, redis.Nil):
 			return nil, nil
-		case known && redis.HasErrorPrefix(err, "NOSCRIPT"):
+		case known && isUnknown(err):
 			known = false // the source is sent instead
 		case !again && c.didNotRun(err) && !b.over():
 			again = true
+		case isMoving(err) && b.pause(&pause):
 		default:
 			return nil, c.fault(b, err)
 		}
