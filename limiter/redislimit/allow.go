@@ -2,8 +2,10 @@ package redislimit
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/spillway-go/spillway/internal/rediscall"
 	"github.com/spillway-go/spillway/limiter"
 )
 
@@ -37,6 +39,9 @@ func (l *Limiter) AllowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 	err := l.decide(g)
 	ok := err == nil && g.answer(takes)
 	g.free()
+	if errors.Is(err, limiter.ErrUnavailable) && ctx.Err() != nil {
+		err = ctx.Err() // a caller who has left says nothing about the store
+	}
 	return ok, err
 }
 
@@ -50,12 +55,28 @@ func (l *Limiter) ask(ctx context.Context, g *group) error {
 	case l.denials != nil && l.denials.refuses(g, l.caller):
 	case l.client.Sharded() && g.scattered():
 		l.scatter(ctx, g)
-	case l.line == nil:
-		l.send(ctx, []*group{g})
 	default:
-		return l.line.do(ctx, g)
+		return l.askAtOnePlace(ctx, g)
 	}
 	return nil
+}
+
+// askAtOnePlace is ask for a group whose keys have one place.
+func (l *Limiter) askAtOnePlace(ctx context.Context, g *group) error {
+	start := time.Now()
+	sharded := l.client.Sharded()
+	if sharded || g.calendar() {
+		ctx = rediscall.Since(ctx, start) // there may be two round trips, within one time-out
+	}
+	if l.lines == nil {
+		l.send(ctx, []*group{g})
+		return nil
+	}
+	var node any
+	if sharded {
+		node = l.client.Node(ctx, g.place())
+	}
+	return l.lines.at(node).do(ctx, start, g)
 }
 
 func (l *Limiter) open(ctx context.Context) error {

@@ -76,6 +76,16 @@ func (g *group) stateless() bool {
 	return true
 }
 
+// calendar reports whether a part has a calendar window.
+func (g *group) calendar() bool {
+	for i := range g.parts {
+		if g.parts[i].rule.text != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // single makes g a group of one take.
 func (l *Limiter) single(g *group, t *limiter.Take) error {
 	r, err := l.rules.get(t.Limit)

@@ -49,9 +49,8 @@ func newLine(timeout time.Duration, send func(context.Context, []*group), giveUp
 	return &line{send: send, giveUp: giveUp, timeout: timeout}
 }
 
-// do gets g decided. The error is that of a context that ended while g waited.
-func (l *line) do(ctx context.Context, g *group) error {
-	now := time.Now()
+// do gets g decided, whose caller came at now. The error is that of a context that ended while g waited.
+func (l *line) do(ctx context.Context, now time.Time, g *group) error {
 	l.mu.Lock()
 	if l.trips == 0 || now.Sub(l.began) > l.timeout/8 {
 		l.trips++
@@ -163,7 +162,7 @@ func (l *line) lead(g *group, own bool) {
 	*batch = (*batch)[:0]
 	batches.Put(batch)
 	if len(gone) > 0 {
-		l.giveUp(gone)
+		go l.giveUp(gone) // ends with the time-out of its calls; the leader does not wait for it
 	}
 }
 

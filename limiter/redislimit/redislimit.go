@@ -55,7 +55,7 @@ type Limiter struct {
 	observer limiter.Observer
 	name     string
 	rules    ruleTable
-	line     *line    // nil: every decision has a round trip of its own
+	lines    *lines   // nil: every decision has a round trip of its own
 	denials  *denials // nil: every denial is asked for
 	closed   atomic.Bool
 }
@@ -96,7 +96,7 @@ func New(c Config) (*Limiter, error) {
 		return nil, errors.Join(errs...)
 	}
 	if !c.NoSharing {
-		l.line = newLine(c.Timeout, l.send, l.giveUp)
+		l.lines = newLines(c.Timeout, l.send, l.giveUp)
 	}
 	if c.DenyCache == 0 {
 		c.DenyCache = maxDenyCache

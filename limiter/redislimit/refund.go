@@ -1,9 +1,11 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
 	"time"
 
+	"github.com/spillway-go/spillway/internal/rediscall"
 	"github.com/spillway-go/spillway/limiter"
 )
 
@@ -15,18 +17,36 @@ func (l *Limiter) Refund(ctx context.Context, at time.Time, t *limiter.Take) err
 	if t.N <= 0 || t.Decision.Mark == 0 || t.Limit.Algorithm == limiter.LeakyBucket {
 		return nil // nothing was booked, or it stays spent
 	}
-	return l.refund(ctx, l.reading(at), l.render(t.Key, t.Limit.Algorithm), t.Limit.Algorithm, t.N, t.Decision.Mark)
+	r := refunded{key: l.render(t.Key, t.Limit.Algorithm), algorithm: t.Limit.Algorithm, n: t.N, mark: t.Decision.Mark, now: l.reading(at)}
+	defer l.forget(r.key)()
+	return l.observed("refund", 1, func() error {
+		_, err := l.client.Run(ctx, script, []string{r.key}, r.arg(l.caller))
+		return err
+	})
 }
 
-func (l *Limiter) refund(ctx context.Context, now int64, key string, a limiter.Algorithm, n int, mark int64) error {
-	defer l.forget(key)()
+// refunded is units to be given back.
+type refunded struct {
+	key       string
+	algorithm limiter.Algorithm
+	n         int
+	mark, now int64
+}
+
+func (r *refunded) arg(caller bool) []byte {
 	call := []byte{refundCall}
-	if l.caller {
-		call = appendInstant([]byte{refundCall | callerClock}, now)
+	if caller {
+		call = appendInstant([]byte{refundCall | callerClock}, r.now)
 	}
+	return appendRefund(call, r.algorithm, r.n, r.mark)
+}
+
+// observed calls Redis. A panic of an observer or a hook of the client is an error.
+func (l *Limiter) observed(op string, n int, call func() error) (err error) {
+	defer contain(&err)
 	start := time.Now()
-	_, err := l.client.Run(ctx, script, []string{key}, appendRefund(call, a, n, mark))
-	l.observe("refund", start, 1, err)
+	err = call()
+	l.observe(op, start, n, err)
 	return err
 }
 
@@ -46,10 +66,10 @@ func (l *Limiter) Reset(ctx context.Context, key limiter.Key) error {
 		keys[i] = args[i+1].(string)
 	}
 	defer l.forget(keys...)()
-	start := time.Now()
-	_, err := l.client.Do(ctx, args...)
-	l.observe("reset", start, len(keys), err)
-	return err
+	return l.observed("reset", len(keys), func() error {
+		_, err := l.client.Do(ctx, args...)
+		return err
+	})
 }
 
 // forget makes the deny cache forget keys that are about to gain units, and again when they have.
@@ -63,18 +83,43 @@ func (l *Limiter) forget(keys ...string) (again func()) {
 
 // giveUp gives back what was booked for callers who have left.
 func (l *Limiter) giveUp(gone []*group) {
+	var back []refunded
 	for _, g := range gone {
 		if l.decide(g) == nil {
-			l.refundGroup(context.Background(), g)
+			back = g.appendRefunds(back)
 		}
 	}
+	l.refundEach(back)
 }
 
-// refundGroup gives back what a decided group booked, as far as that succeeds.
-func (l *Limiter) refundGroup(ctx context.Context, g *group) {
+// appendRefunds appends what a decided group booked and can be given back.
+func (g *group) appendRefunds(back []refunded) []refunded {
 	for i := range g.parts {
-		if p := &g.parts[i]; p.booked > 0 {
-			_ = l.refund(ctx, g.now, p.key, p.rule.limit.Algorithm, p.n, p.decision.Mark)
+		p := &g.parts[i]
+		if a := p.rule.limit.Algorithm; p.booked > 0 && a != limiter.LeakyBucket {
+			back = append(back, refunded{key: p.key, algorithm: a, n: p.n, mark: p.decision.Mark, now: g.now})
 		}
 	}
+	return back
+}
+
+// refundEach gives units back, in as few round trips as can be and within one time-out, as far as that succeeds.
+func (l *Limiter) refundEach(back []refunded) {
+	if len(back) == 0 {
+		return
+	}
+	calls := make([]rediscall.Call, len(back))
+	keys := make([]string, len(back))
+	for i := range back {
+		keys[i] = back[i].key
+		calls[i] = rediscall.Call{Keys: keys[i : i+1], Args: []any{back[i].arg(l.caller)}}
+	}
+	defer l.forget(keys...)()
+	_ = l.observed("refund", len(back), func() (err error) {
+		l.client.RunEach(context.Background(), script, calls)
+		for i := range calls {
+			err = cmp.Or(err, calls[i].Err)
+		}
+		return err
+	})
 }

@@ -130,17 +130,32 @@ func together(groups []*group) (verdict byte, err error) {
 	return verdict, err
 }
 
-// giveBack gives back what groups booked, as one of them was refused.
+// giveBack gives back what groups booked, as one of them was refused. It goes on without the caller when his time is over.
 func (l *Limiter) giveBack(ctx context.Context, groups []*group) {
-	ctx = context.WithoutCancel(ctx)
+	var back []refunded
 	for _, g := range groups {
 		if g.err != nil || g.verdict != booked || l.decide(g) != nil {
 			continue
 		}
-		l.refundGroup(ctx, g)
+		back = g.appendRefunds(back)
 		g.decided, g.asks = false, true // what is remembered of it now is out of date
 		for i := range g.parts {
 			g.parts[i].booked = 0
 		}
+	}
+	if len(back) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.refundEach(back)
+	}()
+	over := time.NewTimer(l.client.Left(ctx))
+	defer over.Stop()
+	select {
+	case <-done:
+	case <-over.C:
+	case <-ctx.Done():
 	}
 }
