@@ -1,0 +1,165 @@
+// Command fleet is three processes behind one limit on one Redis, a net/http, a Gin and an Echo server, and a load that
+// falls on them unevenly. With -kill it takes Redis away while they serve. README.md shows both.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/fallback"
+)
+
+// limit is what all processes together may let through.
+var limit = limiter.PerSecond(50)
+
+// servers are the processes, and how many of 100 requests each gets.
+var servers = []struct {
+	name  string
+	share int
+}{{"net/http", 70}, {"gin", 20}, {"echo", 10}}
+
+// stage is a part of the run.
+type stage struct {
+	title     string
+	prepare   func(context.Context) error // nil: nothing
+	perSecond int
+	calm      bool // less than anybody's share: nobody may be refused, whatever becomes of Redis
+}
+
+func main() {
+	if role := os.Getenv(roleVar); role != "" {
+		if err := play(role); err != nil {
+			log.Fatalf("%s: %v", role, err)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		log.Fatalf("fleet: %v", err)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
+	url := flags.String("redis", "", "`URL` of a Redis to use; without it one is started")
+	kill := flags.Bool("kill", false, "kill the Redis that was started, and start it again")
+	length := flags.Duration("for", 3*time.Second, "how long each stage lasts, 1s to 1m")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case flags.NArg() > 0 || *length < time.Second || *length > time.Minute:
+		return errors.New("it takes no arguments, and -for from 1s to 1m")
+	case *kill && *url != "":
+		return errors.New("-kill kills only a Redis that it has started itself")
+	}
+
+	out, start := log.New(stdout, "", 0), time.Now() // a Logger prints whole lines, whoever else does
+	tell := func(who, what string) { out.Printf("%6.2f s  %s: %s", time.Since(start).Seconds(), who, what) }
+	var redis *process
+	var err error
+	if *url == "" {
+		if redis, err = begin(ctx, roleRedis, tell, addressVar+"="+freeAddress()); err != nil {
+			return err
+		}
+		defer func() { redis.end() }()
+		*url = redis.url
+	}
+	var fleet []*process
+	for _, s := range servers {
+		p, err := begin(ctx, s.name, tell, urlVar+"="+*url)
+		if err != nil {
+			return err
+		}
+		defer p.end()
+		fleet = append(fleet, p)
+	}
+
+	stages := []stage{{title: "More than the limit, unevenly", perSecond: 200}}
+	if *kill {
+		stages = []stage{
+			{title: "Redis works", perSecond: 20, calm: true},
+			{title: "Redis is killed", perSecond: 20, calm: true, prepare: func(context.Context) error {
+				redis.end()
+				return nil
+			}},
+			{title: "Redis is away, and everybody wants more", perSecond: 200},
+			{title: "Redis is started again, without data", perSecond: 200, prepare: func(ctx context.Context) (err error) {
+				again, err := begin(ctx, roleRedis, tell, addressVar+"="+redis.address())
+				if err == nil {
+					redis = again
+				}
+				return err
+			}},
+		}
+	}
+	out.Printf("%d processes, one limit: %v. Of 100 requests they get 70, 20 and 10.", len(fleet), limit)
+	client := &http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	var broken error
+	for _, s := range stages {
+		out.Printf("\n%s: %d requests a second for %v", s.title, s.perSecond, *length)
+		if s.prepare != nil {
+			if err := s.prepare(ctx); err != nil {
+				return err
+			}
+		}
+		began := time.Now()
+		counts := load(ctx, client, fleet, s.perSecond, *length)
+		took := time.Since(began)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		broken = errors.Join(broken, report(out, s, counts, took))
+	}
+	return broken
+}
+
+// most is what n limiters of l may admit together in any interval of that length: the bursts, and what the rates bring.
+func most(l limiter.Limit, n int, t time.Duration) float64 {
+	return float64(n) * (float64(l.Quota()) + float64(l.Rate)*float64(t)/float64(l.Period))
+}
+
+// report prints what became of a stage's requests. The error names every promise that was not kept.
+func report(out *log.Logger, s stage, counts []count, took time.Duration) (err error) {
+	const row = "  %-8s %6d %9d %8d %7d %9d"
+	out.Printf("  %-8s %6s %9s %8s %7s %9s", "process", "sent", "admitted", "refused", "errors", "by share")
+	var all count
+	for k, c := range counts {
+		out.Printf(row, servers[k].name, c.sent, c.admitted, c.refused, c.errors, c.byShare)
+		all.add(c)
+	}
+	// Whoever was not asked has admitted nothing.
+	redis, shares, bound := most(limit, 1, took), most(fallback.Share(limit, len(servers)), len(servers), took), 0.0
+	if all.admitted > all.byShare {
+		bound += redis
+	}
+	if all.byShare > 0 {
+		bound += shares
+	}
+	out.Printf(row+"   at most %d in %.2f s", "all", all.sent, all.admitted, all.refused, all.errors, all.byShare, int(bound), took.Seconds())
+
+	broken := func(is bool, what string) {
+		if is {
+			err = errors.Join(err, fmt.Errorf("%s: %s", s.title, what))
+		}
+	}
+	broken(float64(all.admitted-all.byShare) > redis, "Redis admitted more than the limit")
+	broken(float64(all.byShare) > shares, "the shares admitted more than they are")
+	broken(all.admitted == 0, "nothing was admitted")
+	broken(all.errors > 0, "requests were answered neither 200 nor 429")
+	broken(s.calm && all.refused > 0, "requests were refused that every share has room for")
+	return err
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/spillway-go/spillway"
+	echolimit "github.com/spillway-go/spillway/adapters/echo"
+	ginlimit "github.com/spillway-go/spillway/adapters/gin"
+	"github.com/spillway-go/spillway/adapters/stdhttp"
+	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/fallback"
+	"github.com/spillway-go/spillway/limiter/redislimit"
+)
+
+// What the processes are told in their environment.
+const (
+	roleVar    = "FLEET_ROLE"
+	urlVar     = "FLEET_REDIS_URL"
+	addressVar = "FLEET_REDIS_ADDRESS"
+	roleRedis  = "redis"
+)
+
+// process is this command, started once more to play a role. It ends when its standard input does: with the parent,
+// however that ends.
+type process struct {
+	url     string // what it said first: where it is
+	stdin   io.Closer
+	ended   chan struct{}
+	byShare int // admissions it has told of
+}
+
+// begin starts a process and returns when it is ready. What it says later is told.
+func begin(ctx context.Context, role string, tell func(who, what string), env ...string) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(append(os.Environ(), env...), roleVar+"="+role)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Cancel = stdin.Close // asked to end first, and killed if it does not
+	cmd.WaitDelay = 5 * time.Second
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(stdout)
+	ready := lines.Scan()
+	p := &process{url: lines.Text(), stdin: stdin, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		for lines.Scan() {
+			tell(role, lines.Text())
+		}
+		_ = cmd.Wait() // it has said on stderr what it had to say
+	}()
+	if !ready {
+		p.end()
+		return nil, fmt.Errorf("%s did not start", role)
+	}
+	return p, nil
+}
+
+func (p *process) end() {
+	_ = p.stdin.Close()
+	<-p.ended
+}
+
+func (p *process) address() string { return strings.TrimPrefix(p.url, "redis://") }
+
+// play is the life of a process that the parent has started.
+func play(role string) error {
+	signal.Ignore(os.Interrupt) // Ctrl-C goes to all; the parent ends us when it has heard it
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	if role == roleRedis {
+		return playRedis(ctx, os.Getenv(addressVar))
+	}
+	return playServer(ctx, role)
+}
+
+// playServer is what a service does: everything in it but the lines it says is as in a real one.
+func playServer(ctx context.Context, framework string) error {
+	logging.Disable() // go-redis logs every connection that fails; the breaker says it once
+	shared, err := redislimit.Open("env:"+urlVar, redislimit.Config{Prefix: "fleet-example"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = shared.Close() }()
+	var open atomic.Bool
+	safe, err := fallback.New(fallback.Config{
+		Primary: shared, Replicas: len(servers),
+		Observer: limiter.ObserverFunc(func(e limiter.Event) {
+			switch {
+			case e.Kind != limiter.EventBreaker:
+			case e.State == 0:
+				open.Store(false)
+				fmt.Println("the breaker closes: Redis decides")
+			case e.State == 2 && !open.Swap(true): // a trial that fails leaves it as it was
+				fmt.Println("the breaker opens: the share decides")
+			}
+		}),
+	})
+	if err != nil {
+		return err
+	}
+	defer safe.Close()
+	var byShare atomic.Int64
+	guard, err := spillway.New(spillway.Config{
+		Limiter: safe,
+		Observer: limiter.ObserverFunc(func(e limiter.Event) {
+			if e.Kind == limiter.EventDecision && e.Decision.Allowed && e.Decision.Via == limiter.ViaFallback {
+				byShare.Add(1)
+			}
+		}),
+		Policies: []spillway.Policy{{Name: "everybody", Key: keyfunc.Global(), Limit: limit}},
+	})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", handler(framework, guard))
+	mux.HandleFunc("GET /by-share", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, byShare.Load()) })
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	fmt.Println("http://" + l.Addr().String())
+	go func() {
+		<-ctx.Done()
+		_ = server.Close()
+	}()
+	if err := server.Serve(l); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func handler(framework string, guard *spillway.Guard) http.Handler {
+	switch framework {
+	case "gin":
+		gin.SetMode(gin.ReleaseMode)
+		router := gin.New()
+		router.Use(gin.Recovery(), ginlimit.Middleware(guard))
+		router.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "hello\n") })
+		return router
+	case "echo":
+		e := echo.New()
+		e.Use(echolimit.Middleware(guard))
+		e.GET("/", func(c echo.Context) error { return c.String(http.StatusOK, "hello\n") })
+		return e
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	return stdhttp.Middleware(guard)(mux)
+}
+
+// playRedis is a redis-server without a disk, killed when ctx ends.
+func playRedis(ctx context.Context, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no")
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("%w; on Debian: apt-get install redis-server", err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: address, MaxRetries: 10}) // it takes a moment to listen
+	defer func() { _ = client.Close() }()
+	if err := client.Ping(ctx).Err(); err != nil {
+		_ = cmd.Process.Kill()
+		return err
+	}
+	fmt.Println("redis://" + address)
+	if err := cmd.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// freeAddress is one where nobody listens, below the ports that outgoing connections get: it stays free in an outage.
+func freeAddress() string {
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", 21000+rand.IntN(10000))
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
+	}
+}
