@@ -10,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-go/spillway"
 	echolimit "github.com/spillway-go/spillway/adapters/echo"
@@ -18,7 +19,9 @@ import (
 	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/fallback"
 	"github.com/spillway-go/spillway/limiter/memory"
+	"github.com/spillway-go/spillway/limiter/redislimit"
 	"github.com/spillway-go/spillway/middleware"
 	"github.com/spillway-go/spillway/response"
 )
@@ -204,6 +207,21 @@ func Example_degrade() {
 	// served, degraded: false
 	// served, degraded: true
 	// 200 200 503
+}
+
+// One limit for a fleet of four processes, on the Redis that they share. While that is away, as here where nobody listens,
+// each process has a quarter of the limit.
+func Example_fleet() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
+	shared := spillway.Must(redislimit.New(redislimit.Config{Client: rdb, Prefix: "shop"}))
+	guard := spillway.Must(spillway.New(spillway.Config{
+		Limiter: spillway.Must(fallback.New(fallback.Config{Primary: shared, Replicas: 4})),
+		Policies: []spillway.Policy{
+			{Name: "client", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)},
+		},
+	}))
+	try(stdhttp.Middleware(guard)(ok), 3, "GET", "/")
+	// Output: 200 200 429
 }
 
 // A limit whose key is known only inside a handler.
