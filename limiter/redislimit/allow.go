@@ -27,9 +27,12 @@ func (l *Limiter) AllowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 	if len(takes) == 0 {
 		return true, nil
 	}
-	g := groups.Get().(*group)
+	g, _ := l.groups.Get().(*group)
+	if g == nil {
+		g = new(group)
+	}
 	if err := l.gather(g, takes); err != nil {
-		g.free()
+		l.free(g)
 		return false, err
 	}
 	g.now = l.reading(at)
@@ -38,7 +41,7 @@ func (l *Limiter) AllowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 	}
 	err := l.decide(g)
 	ok := err == nil && g.answer(takes)
-	g.free()
+	l.free(g)
 	if errors.Is(err, limiter.ErrUnavailable) && ctx.Err() != nil {
 		err = ctx.Err() // a caller who has left says nothing about the store
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -57,14 +56,12 @@ type group struct {
 	one [1]part
 }
 
-var groups = sync.Pool{New: func() any { return new(group) }}
-
 // free gives a group back. Nothing may refer to it any more.
-func (g *group) free() {
+func (l *Limiter) free(g *group) {
 	wake := g.wake
 	*g = group{}
 	g.wake = wake
-	groups.Put(g)
+	l.groups.Put(g)
 }
 
 func (g *group) stateless() bool {

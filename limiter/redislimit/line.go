@@ -55,8 +55,8 @@ func (l *line) do(ctx context.Context, now time.Time, g *group) error {
 	if l.trips == 0 || now.Sub(l.began) > l.timeout/8 {
 		l.trips++
 		l.began = now
-		alone := len(l.queue) == 0
-		if alone {
+		l.expire(now)
+		if len(l.queue) == 0 {
 			l.mu.Unlock()
 			defer l.next()
 			l.send(ctx, append(make([]*group, 0, 1), g))
@@ -131,21 +131,25 @@ func (l *line) leave(g *group) bool {
 func (l *line) lead(g *group, own bool) {
 	batch := batches.Get().(*[]*group)
 	*batch = append(*batch, g)
-	parts := len(g.parts)
+	parts, since := len(g.parts), g.since
 	l.mu.Lock()
 	k := 0
 	for ; k < len(l.queue); k++ {
-		if parts += len(l.queue[k].parts); parts > maxTripParts {
+		o := l.queue[k]
+		if parts += len(o.parts); parts > maxTripParts {
 			break
 		}
-		l.queue[k].state.Store(underway)
+		if o.since.Before(since) {
+			since = o.since
+		}
+		o.state.Store(underway)
 	}
 	*batch = append(*batch, l.queue[:k]...)
 	l.queue = slices.Delete(l.queue, 0, k)
 	l.mu.Unlock()
 
-	// Not under the leader's context: it speaks for others as well.
-	l.send(rediscall.Since(context.Background(), g.since), *batch)
+	// Not under the leader's context, as it speaks for others as well, and in time for who has waited longest.
+	l.send(rediscall.Since(context.Background(), since), *batch)
 	l.next()
 	var gone []*group
 	for k, o := range *batch {
@@ -170,31 +174,30 @@ var batches = sync.Pool{New: func() any { return new([]*group) }}
 
 var errWaited = fmt.Errorf("%w: redislimit: the round trips before took too long", limiter.ErrUnavailable)
 
-// next ends a trip: the first who waits leads another one. Those whose time is nearly up could only fail, and would take
-// the others with them.
-func (l *line) next() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.queue) == 0 {
-		l.trips--
-		return
-	}
-	now := time.Now()
+// expire fails those whose time is nearly up: they could only fail, and would take the others of a trip with them.
+func (l *line) expire(now time.Time) {
 	k := 0
-	for k < len(l.queue) && now.Sub(l.queue[k].since) > l.timeout-l.timeout/8 {
+	for ; k < len(l.queue) && now.Sub(l.queue[k].since) > l.timeout-l.timeout/8; k++ {
 		g := l.queue[k]
 		g.err = errWaited
 		g.state.Store(answered)
 		g.wake <- struct{}{}
-		k++
 	}
-	if k == len(l.queue) {
-		l.queue = slices.Delete(l.queue, 0, k)
+	l.queue = slices.Delete(l.queue, 0, k)
+}
+
+// next ends a trip: the first who waits leads another one.
+func (l *line) next() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.expire(now)
+	if len(l.queue) == 0 {
 		l.trips--
 		return
 	}
-	g := l.queue[k]
-	l.queue = slices.Delete(l.queue, 0, k+1)
+	g := l.queue[0]
+	l.queue = slices.Delete(l.queue, 0, 1)
 	l.began = now
 	g.state.Store(leading)
 	g.wake <- struct{}{}

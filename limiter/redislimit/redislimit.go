@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,6 +59,7 @@ type Limiter struct {
 	lines    *lines   // nil: every decision has a round trip of its own
 	denials  *denials // nil: every denial is asked for
 	closed   atomic.Bool
+	groups   sync.Pool // of one limiter, as channels must not leave the synctest bubble that made them
 }
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
