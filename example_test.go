@@ -212,7 +212,7 @@ func Example_degrade() {
 // One limit for a fleet of four processes, on the Redis that they share. While that is away, as here where nobody listens,
 // each process has a quarter of the limit.
 func Example_fleet() {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: 1})
 	shared := spillway.Must(redislimit.New(redislimit.Config{Client: rdb, Prefix: "shop"}))
 	guard := spillway.Must(spillway.New(spillway.Config{
 		Limiter: spillway.Must(fallback.New(fallback.Config{Primary: shared, Replicas: 4})),
