@@ -275,7 +275,7 @@ local function machinery()
         _, _, period = unpack('<BI4I6', terms)
       end
       if units > 1000000000 or odd(at, was) or odd(to, 0) or not (since <= at and at < to) or
-        period > 0 and to - since ~= period then return FOREIGN end
+        period > 0 and (to - since ~= period or from <= #s) then return FOREIGN end
       place(at, was)
       count, over = units, to
     end
@@ -679,7 +679,7 @@ local function machinery()
     local tag, n, taken = unpack('<BI4d', args, pos)
     local key = KEYS[1]
     if read(key, tag) and s ~= '' then
-      local rule = #s >= 36 and not strange(s) and storedRule(tag)
+      local rule = #s >= (tag == 0xA3 and 47 or 36) and not strange(s) and storedRule(tag)
       if rule and not see[tag](rule, key) and (not fresh or tag == 0xA1) then refund[tag](key, rule, n, taken) end
     end
   end
