@@ -50,6 +50,15 @@ func onRedis(t *testing.T, addr string, c redislimit.Config) *redislimit.Limiter
 	return onClient(t, rdb, c)
 }
 
+// onQuick is a limiter with a time-out that nothing reaches. A connection that is refused is refused at once, and the next
+// request tries again: by default the client would dial five times, and not at all for a second after some failures.
+func onQuick(t *testing.T, addr string) *redislimit.Limiter {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr, DialerRetries: 1, MaxRetries: -1, PoolSize: 1000})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return onClient(t, rdb, redislimit.Config{Timeout: patient})
+}
+
 func onClient(t *testing.T, rdb redis.UniversalClient, c redislimit.Config) *redislimit.Limiter {
 	t.Helper()
 	c.Client = rdb
