@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -11,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -56,16 +56,12 @@ func begin(ctx context.Context, role string, tell func(who, what string), env ..
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Env = append(append(os.Environ(), env...), roleVar+"="+role)
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
+	stdin, noStdin := cmd.StdinPipe()
+	stdout, noStdout := cmd.StdoutPipe()
+	if err := errors.Join(noStdin, noStdout); err != nil {
 		return nil, err
 	}
-	cmd.Cancel = stdin.Close // asked to end first, and killed if it does not
-	cmd.WaitDelay = 5 * time.Second
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
+	cmd.Cancel, cmd.WaitDelay = stdin.Close, 5*time.Second // asked to end first, and killed if it does not
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -91,8 +87,6 @@ func (p *process) end() {
 	<-p.ended
 }
 
-func (p *process) address() string { return strings.TrimPrefix(p.url, "redis://") }
-
 // play is the life of a process that the parent has started.
 func play(role string) error {
 	signal.Ignore(os.Interrupt) // Ctrl-C goes to all; the parent ends us when it has heard it
@@ -110,13 +104,10 @@ func play(role string) error {
 // playServer is what a service does: everything in it but the lines it says is as in a real one.
 func playServer(ctx context.Context, framework string) error {
 	logging.Disable() // go-redis logs every connection that fails; the breaker says it once
-	shared, err := redislimit.Open("env:"+urlVar, redislimit.Config{Prefix: "fleet-example"})
-	if err != nil {
-		return err
-	}
+	shared := spillway.Must(redislimit.Open("env:"+urlVar, redislimit.Config{Prefix: "fleet-example"}))
 	defer func() { _ = shared.Close() }()
 	var open atomic.Bool
-	safe, err := fallback.New(fallback.Config{
+	safe := spillway.Must(fallback.New(fallback.Config{
 		Primary: shared, Replicas: len(servers),
 		Observer: limiter.ObserverFunc(func(e limiter.Event) {
 			switch {
@@ -128,13 +119,10 @@ func playServer(ctx context.Context, framework string) error {
 				fmt.Println("the breaker opens: the share decides")
 			}
 		}),
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	defer safe.Close()
 	var byShare atomic.Int64
-	guard, err := spillway.New(spillway.Config{
+	guard := spillway.Must(spillway.New(spillway.Config{
 		Limiter: safe,
 		Observer: limiter.ObserverFunc(func(e limiter.Event) {
 			if e.Kind == limiter.EventDecision && e.Decision.Allowed && e.Decision.Via == limiter.ViaFallback {
@@ -142,10 +130,7 @@ func playServer(ctx context.Context, framework string) error {
 			}
 		}),
 		Policies: []spillway.Policy{{Name: "everybody", Key: keyfunc.Global(), Limit: limit}},
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	mux := http.NewServeMux()
 	mux.Handle("/", handler(framework, guard))
 	mux.HandleFunc("GET /by-share", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, byShare.Load()) })
@@ -187,10 +172,7 @@ func handler(framework string, guard *spillway.Guard) http.Handler {
 
 // playRedis is a redis-server without a disk, killed when ctx ends.
 func playRedis(ctx context.Context, address string) error {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
+	_, port, _ := net.SplitHostPort(address)
 	cmd := exec.CommandContext(ctx, "redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no")
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%w; on Debian: apt-get install redis-server", err)
