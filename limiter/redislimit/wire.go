@@ -208,16 +208,35 @@ func (w *rule) state(stored string) (s limiter.State, err error) {
 		}
 	case limiter.SlidingLog:
 		r.take(8)
+		newest := int64(-maxTicks)
 		for from := uint32(0); len(r.s) > 0; {
 			at, to := r.instant(), r.uint32()
+			r.bad = r.bad || at < newest || at > s.At || to-from-1 >= limiter.MaxRate
 			s.Log.Append(limiter.Entry{At: at, Units: int32(to - from)})
-			from = to
+			newest, from = at, to
 		}
 	}
-	if r.bad || len(r.s) > 0 {
+	if r.bad || len(r.s) > 0 || !under.holds(&s) {
 		return limiter.State{}, errReply
 	}
 	return s, nil
+}
+
+// holds reports whether a state can be one of this rule. The steps rely on it.
+func (w *rule) holds(s *limiter.State) bool {
+	switch w.limit.Algorithm {
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		period := int64((w.limit.Period + time.Microsecond - 1) / time.Microsecond)
+		return s.Shift >= 0 && s.Units <= int64(w.limit.Quota()) && s.Frac < period
+	case limiter.SlidingWindow:
+		for _, n := range s.Counts {
+			if n < 0 || n > limiter.MaxRate {
+				return false
+			}
+		}
+		return s.Shift >= 0 && s.Units <= limiter.MaxRate && s.Frac <= limiter.MaxRate
+	}
+	return s.Shift >= 0 && s.Units <= limiter.MaxRate
 }
 
 // termsOf reports whether a state was stored under the terms of w.
