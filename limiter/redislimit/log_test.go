@@ -15,7 +15,7 @@ import (
 // The few entries of a log that the script sends give the numbers of the whole: the model has it all. The traces have takes
 // of several units, lowered limits, groups and shadows.
 func TestAbridgedLogs(t *testing.T) {
-	seeds := uint64(20)
+	seeds := uint64(8)
 	if testing.Short() {
 		seeds = 4
 	}

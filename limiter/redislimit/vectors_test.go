@@ -128,9 +128,9 @@ func (f *follower) same(want limitertest.Answer, d limiter.Decision, edge bool, 
 // The same random traces by the server's clock, which is never set back here. The model never forgets; on Redis keys end. So
 // no key ends before it is full.
 func TestSameAsTheModelByTheServersClock(t *testing.T) {
-	seeds, steps := uint64(30), 500
+	seeds, steps := uint64(12), 400
 	if testing.Short() {
-		seeds, steps = 10, 150
+		seeds, steps = 4, 150
 	}
 	for seed := range seeds {
 		m, v := limitertest.NewModel(), newVirtual(t)
