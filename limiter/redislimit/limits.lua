@@ -37,29 +37,6 @@ end
 local out, o = { pack('<d', now) }, 1
 local k, stop = 0, #args
 
--- Rules -------------------------------------------------------------------------------------------------------------
-
-local rules = {}
-
-local function ruleOf(i)
-  local arg = ARGV[i + 1]
-  local tag, rate, period = unpack('<BI4I6', arg)
-  local rule = { tag = tag, rate = rate, period = period, burst = rate, text = '' }
-  if tag <= 0xA2 then
-    rule.terms, rule.burst = arg, unpack('<I4', arg, 12)
-  elseif tag == 0xA4 then
-    rule.terms, rule.cells = arg, byte(arg, 12)
-    rule.cell = period / rule.cells
-  else
-    rule.terms = sub(arg, 1, 11)
-    if period == 0 then
-      rule.edges, rule.text = { unpack('<dddd', arg, 12) }, sub(arg, 44)
-    end
-  end
-  rules[i] = rule
-  return rule
-end
-
 -- All that is not done by the short way at the end, made when it is needed first: to make functions takes longer than to
 -- decide a take.
 local function machinery()
@@ -116,10 +93,11 @@ local function machinery()
     call('SET', key, value, 'PX', ttl < 9000000000000 and ttl or 9000000000000)
   end
 
+  local FOREIGN, OUTSIDE = 2, 3
+  local HEADER, ENTRY, READ = 35, 12, 421 -- of a log: bytes before the entries, of one, and read at once
+
   -- What another program may have written must neither fail the call, in which others have a part, nor be booked upon. So
   -- every number is checked by which instants are reckoned or loops are led.
-  local FOREIGN, OUTSIDE = 2, 3
-
   local function odd(at, was)
     return not (at % 1 == 0 and at >= -9007199254740992 and at <= 9007199254740992 and
       was % 1 == 0 and was >= 0 and was <= 18014398509481984)
@@ -140,563 +118,599 @@ local function machinery()
   end
 
   -- see brings a key to the clock, or tells why that cannot be.
-  local see, fits, book, keep = {}, {}, {}, {}
 
-  -- Token bucket ------------------------------------------------------------------------------------------------------
+  -- From here on functions share what is above as a whole, which is what makes them cheap to make.
+  local function decider()
+    -- Of each algorithm, made when a rule asks for it: bring the key to now, does n fit, book n, store it as it is, give
+    -- back, and what the caller is told of the state before.
+    local see, fits, book, keep, refund, told = {}, {}, {}, {}, {}, {}
+    local make = {}
 
-  see[0xA1] = function(rule)
-    if s == '' then
-      whole, frac = rule.burst, 0
-      return unseen()
-    end
-    if #s ~= 41 then return FOREIGN end
-    local terms, at, was, units, f = unpack('<c15ddI4I6', s)
-    local rate, period, burst = rule.rate, rule.period, rule.burst
-    changed = terms ~= rule.terms
-    if changed then
-      if strange(terms) then return FOREIGN end
-      local _
-      _, rate, period, burst = unpack('<BI4I6I4', terms)
-    end
-    if f >= period or odd(at, was) then return FOREIGN end
-    place(at, was)
-    fresh, whole, frac = false, units, f
-    if e > at then
-      local q, rem = muldiv(e - at, rate, period)
-      whole, frac = whole + q, frac + rem
-      if frac >= period then whole, frac = whole + 1, frac - period end
-    end
-    if whole >= burst then
-      whole, frac = rule.burst, 0
-      return unseen()
-    end
-    if changed then
-      if period ~= rule.period then frac = muldiv(rule.period, frac, period) end
-      if whole >= rule.burst then whole, frac = rule.burst, 0 end
-    end
-  end
+    -- Token bucket ------------------------------------------------------------------------------------------------------
 
-  fits[0xA1] = function(rule, n) return n <= whole end
-
-  keep[0xA1] = function(key, rule)
-    save(key, pack('<c15ddI4I6', rule.terms, e, shift, whole, frac), ((rule.burst - whole) * rule.period - frac) / rule.rate)
-  end
-
-  book[0xA1] = function(key, rule, n)
-    whole = whole - n
-    keep[0xA1](key, rule)
-  end
-
-  -- Leaky bucket ------------------------------------------------------------------------------------------------------
-
-  see[0xA2] = function(rule)
-    whole, frac = 0, 0
-    if s == '' then return unseen() end
-    if #s ~= 41 then return FOREIGN end
-    local terms, at, was, units, f = unpack('<c15ddI4I6', s)
-    local rate, period, burst = rule.rate, rule.period, rule.burst
-    changed = terms ~= rule.terms
-    if changed then
-      if strange(terms) then return FOREIGN end
-      local _
-      _, rate, period, burst = unpack('<BI4I6I4', terms)
-    end
-    if f >= period or units > burst or odd(at, was) then return FOREIGN end
-    place(at, was)
-    fresh, whole, frac = false, units, f
-    if e > at then
-      local q, rem = muldiv(e - at, rate, period)
-      whole, frac = whole - q, frac - rem
-      if frac < 0 then whole, frac = whole - 1, frac + period end
-    end
-    if whole < 0 or whole == 0 and frac == 0 then
-      whole, frac = 0, 0
-      return unseen()
-    end
-    if changed then
-      if period ~= rule.period then
-        local rem
-        frac, rem = muldiv(rule.period, frac, period)
-        if rem > 0 then frac = frac + 1 end
-        if frac == rule.period then whole, frac = whole + 1, 0 end
+    make[0xA1] = function()
+      see[0xA1] = function(rule)
+        if s == '' then
+          whole, frac = rule.burst, 0
+          return unseen()
+        end
+        if #s ~= 41 then return FOREIGN end
+        local terms, at, was, units, f = unpack('<c15ddI4I6', s)
+        local rate, period, burst = rule.rate, rule.period, rule.burst
+        changed = terms ~= rule.terms
+        if changed then
+          if strange(terms) then return FOREIGN end
+          local _
+          _, rate, period, burst = unpack('<BI4I6I4', terms)
+        end
+        if f >= period or odd(at, was) then return FOREIGN end
+        place(at, was)
+        fresh, whole, frac = false, units, f
+        if e > at then
+          local q, rem = muldiv(e - at, rate, period)
+          whole, frac = whole + q, frac + rem
+          if frac >= period then whole, frac = whole + 1, frac - period end
+        end
+        if whole >= burst then
+          whole, frac = rule.burst, 0
+          return unseen()
+        end
+        if changed then
+          if period ~= rule.period then frac = muldiv(rule.period, frac, period) end
+          if whole >= rule.burst then whole, frac = rule.burst, 0 end
+        end
       end
-      if whole >= rule.burst then whole, frac = rule.burst, 0 end
+
+      fits[0xA1] = function(rule, n) return n <= whole end
+
+      keep[0xA1] = function(key, rule)
+        save(key, pack('<c15ddI4I6', rule.terms, e, shift, whole, frac), ((rule.burst - whole) * rule.period - frac) / rule.rate)
+      end
+
+      book[0xA1] = function(key, rule, n)
+        whole = whole - n
+        keep[0xA1](key, rule)
+      end
+
+      refund[0xA1] = function(key, rule, n)
+        if fresh or n >= rule.burst - whole then return call('DEL', key) end
+        whole = whole + n
+        keep[0xA1](key, rule)
+      end
     end
-  end
 
-  -- The units used leave first, and must have left when the longest delay is over.
-  fits[0xA2] = function(rule, n, delay)
-    local used = frac > 0 and whole + 1 or whole
-    if used + n > rule.burst then return false end
-    if fresh or delay >= 9007199254740992 then return true end
-    if delay < lag then return false end
-    local q, rem = muldiv(delay - lag, rule.rate, rule.period)
-    return whole < q or whole == q and frac <= rem
-  end
+    -- Leaky bucket ------------------------------------------------------------------------------------------------------
 
-  keep[0xA2] = function(key, rule)
-    save(key, pack('<c15ddI4I6', rule.terms, e, shift, whole, frac), (whole * rule.period + frac) / rule.rate)
-  end
+    make[0xA2] = function()
+      see[0xA2] = function(rule)
+        whole, frac = 0, 0
+        if s == '' then return unseen() end
+        if #s ~= 41 then return FOREIGN end
+        local terms, at, was, units, f = unpack('<c15ddI4I6', s)
+        local rate, period, burst = rule.rate, rule.period, rule.burst
+        changed = terms ~= rule.terms
+        if changed then
+          if strange(terms) then return FOREIGN end
+          local _
+          _, rate, period, burst = unpack('<BI4I6I4', terms)
+        end
+        if f >= period or units > burst or odd(at, was) then return FOREIGN end
+        place(at, was)
+        fresh, whole, frac = false, units, f
+        if e > at then
+          local q, rem = muldiv(e - at, rate, period)
+          whole, frac = whole - q, frac - rem
+          if frac < 0 then whole, frac = whole - 1, frac + period end
+        end
+        if whole < 0 or whole == 0 and frac == 0 then
+          whole, frac = 0, 0
+          return unseen()
+        end
+        if changed then
+          if period ~= rule.period then
+            local rem
+            frac, rem = muldiv(rule.period, frac, period)
+            if rem > 0 then frac = frac + 1 end
+            if frac == rule.period then whole, frac = whole + 1, 0 end
+          end
+          if whole >= rule.burst then whole, frac = rule.burst, 0 end
+        end
+      end
 
-  book[0xA2] = function(key, rule, n)
-    whole = whole + n
-    keep[0xA2](key, rule)
-  end
+      -- The units used leave first, and must have left when the longest delay is over.
+      fits[0xA2] = function(rule, n, delay)
+        local used = frac > 0 and whole + 1 or whole
+        if used + n > rule.burst then return false end
+        if fresh or delay >= 9007199254740992 then return true end
+        if delay < lag then return false end
+        local q, rem = muldiv(delay - lag, rule.rate, rule.period)
+        return whole < q or whole == q and frac <= rem
+      end
 
-  -- Fixed window ------------------------------------------------------------------------------------------------------
+      keep[0xA2] = function(key, rule)
+        save(key, pack('<c15ddI4I6', rule.terms, e, shift, whole, frac), (whole * rule.period + frac) / rule.rate)
+      end
 
-  -- Finds the window of the rule that holds e, unless it is a calendar's and none of those given does.
-  local function window(rule)
-    if rule.period > 0 then
-      first = e - e % rule.period
-      last = first + rule.period
-      return
+      book[0xA2] = function(key, rule, n)
+        whole = whole + n
+        keep[0xA2](key, rule)
+      end
+
+      -- A departure once promised is spent, and later ones are promised already.
+      refund[0xA2] = function() end
     end
-    local edges = rule.edges
-    for k = 1, 3 do
-      if e >= edges[k] and e < edges[k + 1] then
-        first, last = edges[k], edges[k + 1]
+
+    -- Fixed window ------------------------------------------------------------------------------------------------------
+
+    make[0xA3] = function()
+      -- Finds the window of the rule that holds e, unless it is a calendar's and none of those given does.
+      local function window(rule)
+        if rule.period > 0 then
+          first = e - e % rule.period
+          last = first + rule.period
+          return
+        end
+        local edges = rule.edges
+        for k = 1, 3 do
+          if e >= edges[k] and e < edges[k + 1] then
+            first, last = edges[k], edges[k + 1]
+            return
+          end
+        end
+        return OUTSIDE
+      end
+
+      see[0xA3] = function(rule)
+        local count, over = 0, 0
+        if s ~= '' then
+          if #s < 47 then return FOREIGN end
+          local terms, at, was, units, since, to, from = unpack('<c11ddI4dd', s)
+          local period = rule.period
+          changed = terms ~= rule.terms or sub(s, from) ~= rule.text
+          if changed then
+            if strange(terms) then return FOREIGN end
+            local _
+            _, _, period = unpack('<BI4I6', terms)
+          end
+          if units > 1000000000 or odd(at, was) or odd(to, 0) or not (since <= at and at < to) or
+            period > 0 and (to - since ~= period or from <= #s) then return FOREIGN end
+          place(at, was)
+          count, over = units, to
+        end
+        whole, fresh = count, count == 0 or e >= over
+        if fresh then
+          whole = 0
+          unseen()
+        end
+        return window(rule)
+      end
+
+      fits[0xA3] = function(rule, n) return whole + n <= rule.rate end
+
+      keep[0xA3] = function(key, rule)
+        save(key, pack('<c11ddI4dd', rule.terms, e, shift, whole, first, last) .. rule.text, last - e)
+      end
+
+      book[0xA3] = function(key, rule, n)
+        whole = whole + n
+        keep[0xA3](key, rule)
+      end
+
+      refund[0xA3] = function(key, rule, n, taken)
+        if taken < first or taken >= last then return end
+        whole = whole - n
+        if whole <= 0 then return call('DEL', key) end
+        keep[0xA3](key, rule)
+      end
+    end
+
+    -- Sliding window ----------------------------------------------------------------------------------------------------
+
+    make[0xA4] = function()
+      -- ⌈what counts⌉ at off behind the start of the newest of k cells, each count read as at most most.
+      local function weigh(c, k, cell, off, most)
+        local sum = 0
+        for i = 0, k - 1 do sum = sum + (c[i] < most and c[i] or most) end
+        if c[k] > 0 then
+          local q, rem = muldiv(cell - off, c[k] < most and c[k] or most, cell)
+          sum = sum + q
+          if rem > 0 then sum = sum + 1 end
+        end
+        return sum
+      end
+
+      local function newest()
+        for i = 0, #cells do
+          if cells[i] > 0 then return i end
+        end
+      end
+
+      see[0xA4] = function(rule)
+        local k = rule.cells
+        cells = {}
+        for i = 0, k do cells[i] = 0 end
+        if s == '' then return unseen() end
+        if #s < 36 then return FOREIGN end
+        local terms, at, was, from = unpack('<c12dd', s)
+        local cell, had = rule.cell, k
+        changed = terms ~= rule.terms
+        if changed then
+          if strange(terms) then return FOREIGN end
+          local _, period
+          _, _, period, had = unpack('<BI4I6B', terms)
+          cell = period / had
+        end
+        if #s ~= 32 + 4 * had or odd(at, was) then return FOREIGN end
+        place(at, was)
+        fresh = false
+        local gone = (e - e % cell) / cell - (at - at % cell) / cell
+        if gone > had then return unseen() end
+        local old = cells
+        if cell ~= rule.cell or had ~= k then
+          old = {}
+          for i = 0, gone - 1 do old[i] = 0 end
+        end
+        for i = gone, had do
+          old[i], from = unpack('<I4', s, from)
+          if old[i] > 1000000000 then return FOREIGN end
+        end
+        if old ~= cells then
+          -- Not as the old rate would read it: a window knows what it admitted also when it was lowered meanwhile.
+          local sum = weigh(old, had, cell, e % cell, 1000000000)
+          cells[0] = sum < 1000000000 and sum or 1000000000
+        end
+        if not newest() then return unseen() end
+      end
+
+      fits[0xA4] = function(rule, n)
+        return weigh(cells, rule.cells, rule.cell, e % rule.cell, rule.rate) + n <= rule.rate
+      end
+
+      keep[0xA4] = function(key, rule)
+        local out = { pack('<c12dd', rule.terms, e, shift) }
+        for i = 0, rule.cells do out[i + 2] = pack('<I4', cells[i]) end
+        save(key, concat(out), (rule.cells + 1 - newest()) * rule.cell - e % rule.cell)
+      end
+
+      book[0xA4] = function(key, rule, n)
+        cells[0] = cells[0] + n
+        keep[0xA4](key, rule)
+      end
+
+      refund[0xA4] = function(key, rule, n, taken)
+        local i = (e - e % rule.cell - (taken - taken % rule.cell)) / rule.cell
+        local had = cells[i]
+        if not had or had == 0 then return end
+        cells[i] = had > n and had - n or 0
+        if not newest() then return call('DEL', key) end
+        keep[0xA4](key, rule)
+      end
+    end
+
+    -- Sliding log -------------------------------------------------------------------------------------------------------
+
+    make[0xA5] = function()
+
+      -- Instant and running sum of entry i, counted from 0.
+      local function entry(key, i)
+        local from = HEADER + i * ENTRY
+        if from + ENTRY <= #text then return unpack('<dI4', text, from + 1) end
+        return unpack('<dI4', call('GETRANGE', key, from, from + ENTRY - 1))
+      end
+
+      -- The first entry from on for which a sum of units is reached.
+      local function reach(key, from, units)
+        local to = size - 1
+        while from < to do
+          local mid = math.floor((from + to) / 2)
+          local _, sum = entry(key, mid)
+          if (sum - base) % 4294967296 >= units then to = mid else from = mid + 1 end
+        end
+        return from
+      end
+
+      see[0xA5] = function(rule, key)
+        text, size, total, head, base = s, 0, 0, 0, 0
+        if s == '' then return unseen() end
+        if #s < HEADER + ENTRY then return FOREIGN end
+        local terms, at, was, over, gone = unpack('<c11ddI4I4', s)
+        local period = rule.period
+        changed = terms ~= rule.terms
+        if changed then
+          if strange(terms) then return FOREIGN end
+          local _, _, had = unpack('<BI4I6', terms)
+          if had < period then period = had end
+        end
+        size = ((#s < READ and #s or call('STRLEN', key)) - HEADER) / ENTRY
+        if size % 1 > 0 or over >= size or odd(at, was) then return FOREIGN end
+        local instant, sum = entry(key, size - 1)
+        if odd(instant, 0) or instant > at then return FOREIGN end
+        place(at, was)
+        fresh, head, base = false, over, gone
+        if e - instant >= period then
+          size, head, base = 0, 0, 0
+          return unseen()
+        end
+        local oldest = entry(key, head)
+        if odd(oldest, 0) then return FOREIGN end
+        if e - oldest >= period then
+          local from, to = head + 1, size - 1
+          while from < to do
+            local mid = math.floor((from + to) / 2)
+            if e - entry(key, mid) >= period then from = mid + 1 else to = mid end
+          end
+          local _
+          _, base = entry(key, from - 1)
+          head = from
+        end
+        total = (sum - base) % 4294967296
+      end
+
+      fits[0xA5] = function(rule, n) return total + n <= rule.rate end
+
+      local function header(rule)
+        return pack('<c11ddI4I4', rule.terms, e, shift, head, base)
+      end
+
+      keep[0xA5] = function(key, rule)
+        call('SETRANGE', key, 0, header(rule))
+        local ttl = ceil((entry(key, size - 1) + rule.period - e + shift + lag) / 1000) + 1
+        call('PEXPIRE', key, caller and ttl + 1000 or ttl)
+      end
+
+      book[0xA5] = function(key, rule, n)
+        local units = (base + total + n) % 4294967296
+        if size == 0 then
+          return save(key, header(rule) .. pack('<dI4', e, units), rule.period)
+        end
+        if entry(key, size - 1) == e then size = size - 1 end
+        if head >= 64 and head * 2 > size then
+          local rest = call('GETRANGE', key, HEADER + head * ENTRY, HEADER + size * ENTRY - 1)
+          head = 0
+          return save(key, header(rule) .. rest .. pack('<dI4', e, units), rule.period)
+        end
+        call('SETRANGE', key, HEADER + size * ENTRY, pack('<dI4', e, units))
+        call('SETRANGE', key, 0, header(rule))
+        local ttl = ceil((rule.period + shift + lag) / 1000) + 1
+        call('PEXPIRE', key, caller and ttl + 1000 or ttl)
+      end
+
+      -- A log that gives the same numbers: its first entry, those at which n units fit and one more than are left does, and the
+      -- last. booked is how often n was taken.
+      told[0xA5] = function(key, rule, n, booked)
+        if fresh then return '' end
+        local free = rule.rate - total - n * booked
+        local at = { head, reach(key, head, n - free), reach(key, head, free < 0 and 1 - free or 1), size - 1 }
+        table.sort(at)
+        local out, sum = { pack('<c27I4I4', s, 0, 0) }, 0
+        for i = 1, 4 do
+          if at[i] ~= at[i - 1] then
+            local instant, to = entry(key, at[i])
+            out[#out + 1] = pack('<dI4', instant, (to - base) % 4294967296)
+          end
+        end
+        return concat(out)
+      end
+
+      refund[0xA5] = function(key, rule, n, taken)
+        local from, to = head, size - 1
+        while from < to do
+          local mid = math.floor((from + to) / 2)
+          if entry(key, mid) >= taken then to = mid else from = mid + 1 end
+        end
+        local instant, sum = entry(key, from)
+        if instant ~= taken then return end
+        local before = base
+        if from > head then
+          local _
+          _, before = entry(key, from - 1)
+        end
+        local units = (sum - before) % 4294967296
+        if n > units then n = units end
+        if n == total then return call('DEL', key) end
+        -- All later sums are lower by n, so all later entries are read: at once, as a command for each would take long.
+        local out = { header(rule), call('GETRANGE', key, HEADER, HEADER + from * ENTRY - 1) }
+        if from == 0 then out[2] = '' end
+        if n == units then from = from + 1 end
+        local rest = call('GETRANGE', key, HEADER + from * ENTRY, -1)
+        for pos = 1, #rest, ENTRY do
+          local at, to = unpack('<dI4', rest, pos)
+          out[#out + 1] = pack('<dI4', at, (to - n) % 4294967296)
+        end
+        local value = concat(out)
+        save(key, value, unpack('<d', value, #value - ENTRY + 1) + rule.period - e)
+      end
+    end
+
+    -- Rules -----------------------------------------------------------------------------------------------------------
+
+    local rules = {}
+
+    local function ruleOf(i)
+      local arg = ARGV[i + 1]
+      local tag, rate, period = unpack('<BI4I6', arg)
+      if not see[tag] then make[tag]() end
+      local rule = { tag = tag, rate = rate, period = period, burst = rate, text = '' }
+      if tag <= 0xA2 then
+        rule.terms, rule.burst = arg, unpack('<I4', arg, 12)
+      elseif tag == 0xA4 then
+        rule.terms, rule.cells = arg, byte(arg, 12)
+        rule.cell = period / rule.cells
+      else
+        rule.terms = sub(arg, 1, 11)
+        if period == 0 then
+          rule.edges, rule.text = { unpack('<dddd', arg, 12) }, sub(arg, 44)
+        end
+      end
+      rules[i] = rule
+      return rule
+    end
+
+    -- Keys --------------------------------------------------------------------------------------------------------------
+
+    -- Reads the key; false if it holds something else.
+    local function read(key, tag)
+      if tag == 0xA5 then
+        s = pcall('GETRANGE', key, 0, READ - 1)
+      else
+        s = pcall('GET', key) or ''
+      end
+      return type(s) == 'string' and (s == '' or byte(s) == tag)
+    end
+
+    -- A key without an end would be remembered for ever.
+    local function mend(key, rule)
+      if call('PTTL', key) == -1 then keep[rule.tag](key, rule) end
+    end
+
+    -- A refund settles under the terms stored with the key.
+    local function storedRule(tag)
+      if not see[tag] then make[tag]() end
+      local _, rate, period = unpack('<BI4I6', s)
+      local rule = { tag = tag, rate = rate, period = period, burst = rate, text = '' }
+      if tag <= 0xA2 then
+        rule.terms, rule.burst = sub(s, 1, 15), unpack('<I4', s, 12)
+      elseif tag == 0xA4 then
+        rule.terms, rule.cells = sub(s, 1, 12), byte(s, 12)
+        rule.cell = period / rule.cells
+      else
+        rule.terms = sub(s, 1, 11)
+        if tag == 0xA3 then
+          local _, _, _, from, to, rest = unpack('<ddI4dd', s, 12)
+          rule.edges, rule.text = { from, to, to, to }, sub(s, rest)
+        end
+      end
+      return rule
+    end
+
+    -- Groups ------------------------------------------------------------------------------------------------------------
+
+    -- The only take of its group: decided and booked at once, n as often as it fits.
+    local function alone(key, i, n, times, delay, how)
+      local rule = rules[i] or ruleOf(i)
+      local tag = rule.tag
+      if not read(key, tag) then
+        o = o + 1
+        out[o] = pack('<BI4H', FOREIGN, 0, 0)
         return
       end
-    end
-    return OUTSIDE
-  end
-
-  see[0xA3] = function(rule)
-    local count, over = 0, 0
-    if s ~= '' then
-      if #s < 47 then return FOREIGN end
-      local terms, at, was, units, since, to, from = unpack('<c11ddI4dd', s)
-      local period = rule.period
-      changed = terms ~= rule.terms or sub(s, from) ~= rule.text
-      if changed then
-        if strange(terms) then return FOREIGN end
-        local _
-        _, _, period = unpack('<BI4I6', terms)
-      end
-      if units > 1000000000 or odd(at, was) or odd(to, 0) or not (since <= at and at < to) or
-        period > 0 and (to - since ~= period or from <= #s) then return FOREIGN end
-      place(at, was)
-      count, over = units, to
-    end
-    whole, fresh = count, count == 0 or e >= over
-    if fresh then
-      whole = 0
-      unseen()
-    end
-    return window(rule)
-  end
-
-  fits[0xA3] = function(rule, n) return whole + n <= rule.rate end
-
-  keep[0xA3] = function(key, rule)
-    save(key, pack('<c11ddI4dd', rule.terms, e, shift, whole, first, last) .. rule.text, last - e)
-  end
-
-  book[0xA3] = function(key, rule, n)
-    whole = whole + n
-    keep[0xA3](key, rule)
-  end
-
-  -- Sliding window ----------------------------------------------------------------------------------------------------
-
-  -- ⌈what counts⌉ at off behind the start of the newest of k cells, each count read as at most most.
-  local function weigh(c, k, cell, off, most)
-    local sum = 0
-    for i = 0, k - 1 do sum = sum + (c[i] < most and c[i] or most) end
-    if c[k] > 0 then
-      local q, rem = muldiv(cell - off, c[k] < most and c[k] or most, cell)
-      sum = sum + q
-      if rem > 0 then sum = sum + 1 end
-    end
-    return sum
-  end
-
-  local function newest()
-    for i = 0, #cells do
-      if cells[i] > 0 then return i end
-    end
-  end
-
-  see[0xA4] = function(rule)
-    local k = rule.cells
-    cells = {}
-    for i = 0, k do cells[i] = 0 end
-    if s == '' then return unseen() end
-    if #s < 36 then return FOREIGN end
-    local terms, at, was, from = unpack('<c12dd', s)
-    local cell, had = rule.cell, k
-    changed = terms ~= rule.terms
-    if changed then
-      if strange(terms) then return FOREIGN end
-      local _, period
-      _, _, period, had = unpack('<BI4I6B', terms)
-      cell = period / had
-    end
-    if #s ~= 32 + 4 * had or odd(at, was) then return FOREIGN end
-    place(at, was)
-    fresh = false
-    local gone = (e - e % cell) / cell - (at - at % cell) / cell
-    if gone > had then return unseen() end
-    local old = cells
-    if cell ~= rule.cell or had ~= k then
-      old = {}
-      for i = 0, gone - 1 do old[i] = 0 end
-    end
-    for i = gone, had do
-      old[i], from = unpack('<I4', s, from)
-      if old[i] > 1000000000 then return FOREIGN end
-    end
-    if old ~= cells then
-      -- Not as the old rate would read it: a window knows what it admitted also when it was lowered meanwhile.
-      local sum = weigh(old, had, cell, e % cell, 1000000000)
-      cells[0] = sum < 1000000000 and sum or 1000000000
-    end
-    if not newest() then return unseen() end
-  end
-
-  fits[0xA4] = function(rule, n)
-    return weigh(cells, rule.cells, rule.cell, e % rule.cell, rule.rate) + n <= rule.rate
-  end
-
-  keep[0xA4] = function(key, rule)
-    local out = { pack('<c12dd', rule.terms, e, shift) }
-    for i = 0, rule.cells do out[i + 2] = pack('<I4', cells[i]) end
-    save(key, concat(out), (rule.cells + 1 - newest()) * rule.cell - e % rule.cell)
-  end
-
-  book[0xA4] = function(key, rule, n)
-    cells[0] = cells[0] + n
-    keep[0xA4](key, rule)
-  end
-
-  -- Sliding log -------------------------------------------------------------------------------------------------------
-
-  local HEADER, ENTRY, READ = 35, 12, 421
-
-  -- Instant and running sum of entry i, counted from 0.
-  local function entry(key, i)
-    local from = HEADER + i * ENTRY
-    if from + ENTRY <= #text then return unpack('<dI4', text, from + 1) end
-    return unpack('<dI4', call('GETRANGE', key, from, from + ENTRY - 1))
-  end
-
-  -- The first entry from on for which a sum of units is reached.
-  local function reach(key, from, units)
-    local to = size - 1
-    while from < to do
-      local mid = math.floor((from + to) / 2)
-      local _, sum = entry(key, mid)
-      if (sum - base) % 4294967296 >= units then to = mid else from = mid + 1 end
-    end
-    return from
-  end
-
-  see[0xA5] = function(rule, key)
-    text, size, total, head, base = s, 0, 0, 0, 0
-    if s == '' then return unseen() end
-    if #s < HEADER + ENTRY then return FOREIGN end
-    local terms, at, was, over, gone = unpack('<c11ddI4I4', s)
-    local period = rule.period
-    changed = terms ~= rule.terms
-    if changed then
-      if strange(terms) then return FOREIGN end
-      local _, _, had = unpack('<BI4I6', terms)
-      if had < period then period = had end
-    end
-    size = ((#s < READ and #s or call('STRLEN', key)) - HEADER) / ENTRY
-    if size % 1 > 0 or over >= size or odd(at, was) then return FOREIGN end
-    local instant, sum = entry(key, size - 1)
-    if odd(instant, 0) or instant > at then return FOREIGN end
-    place(at, was)
-    fresh, head, base = false, over, gone
-    if e - instant >= period then
-      size, head, base = 0, 0, 0
-      return unseen()
-    end
-    local oldest = entry(key, head)
-    if odd(oldest, 0) then return FOREIGN end
-    if e - oldest >= period then
-      local from, to = head + 1, size - 1
-      while from < to do
-        local mid = math.floor((from + to) / 2)
-        if e - entry(key, mid) >= period then from = mid + 1 else to = mid end
-      end
-      local _
-      _, base = entry(key, from - 1)
-      head = from
-    end
-    total = (sum - base) % 4294967296
-  end
-
-  fits[0xA5] = function(rule, n) return total + n <= rule.rate end
-
-  local function header(rule)
-    return pack('<c11ddI4I4', rule.terms, e, shift, head, base)
-  end
-
-  keep[0xA5] = function(key, rule)
-    call('SETRANGE', key, 0, header(rule))
-    local ttl = ceil((entry(key, size - 1) + rule.period - e + shift + lag) / 1000) + 1
-    call('PEXPIRE', key, caller and ttl + 1000 or ttl)
-  end
-
-  book[0xA5] = function(key, rule, n)
-    local units = (base + total + n) % 4294967296
-    if size == 0 then
-      return save(key, header(rule) .. pack('<dI4', e, units), rule.period)
-    end
-    if entry(key, size - 1) == e then size = size - 1 end
-    if head >= 64 and head * 2 > size then
-      local rest = call('GETRANGE', key, HEADER + head * ENTRY, HEADER + size * ENTRY - 1)
-      head = 0
-      return save(key, header(rule) .. rest .. pack('<dI4', e, units), rule.period)
-    end
-    call('SETRANGE', key, HEADER + size * ENTRY, pack('<dI4', e, units))
-    call('SETRANGE', key, 0, header(rule))
-    local ttl = ceil((rule.period + shift + lag) / 1000) + 1
-    call('PEXPIRE', key, caller and ttl + 1000 or ttl)
-  end
-
-  -- A log that gives the same numbers: its first entry, those at which n units fit and one more than are left does, and the
-  -- last. booked is how often n was taken.
-  local function abridged(key, rule, n, booked)
-    if fresh then return '' end
-    local free = rule.rate - total - n * booked
-    local at = { head, reach(key, head, n - free), reach(key, head, free < 0 and 1 - free or 1), size - 1 }
-    table.sort(at)
-    local out, sum = { pack('<c27I4I4', s, 0, 0) }, 0
-    for i = 1, 4 do
-      if at[i] ~= at[i - 1] then
-        local instant, to = entry(key, at[i])
-        out[#out + 1] = pack('<dI4', instant, (to - base) % 4294967296)
-      end
-    end
-    return concat(out)
-  end
-
-  -- Keys --------------------------------------------------------------------------------------------------------------
-
-  -- Reads the key; false if it holds something else.
-  local function read(key, tag)
-    if tag == 0xA5 then
-      s = pcall('GETRANGE', key, 0, READ - 1)
-    else
-      s = pcall('GET', key) or ''
-    end
-    return type(s) == 'string' and (s == '' or byte(s) == tag)
-  end
-
-  -- A key without an end would be remembered for ever.
-  local function mend(key, rule)
-    if call('PTTL', key) == -1 then keep[rule.tag](key, rule) end
-  end
-
-  -- Refunds -----------------------------------------------------------------------------------------------------------
-
-  local refund = {}
-
-  refund[0xA1] = function(key, rule, n)
-    if fresh or n >= rule.burst - whole then return call('DEL', key) end
-    whole = whole + n
-    keep[0xA1](key, rule)
-  end
-
-  -- A departure once promised is spent, and later ones are promised already.
-  refund[0xA2] = function() end
-
-  refund[0xA3] = function(key, rule, n, taken)
-    if taken < first or taken >= last then return end
-    whole = whole - n
-    if whole <= 0 then return call('DEL', key) end
-    keep[0xA3](key, rule)
-  end
-
-  refund[0xA4] = function(key, rule, n, taken)
-    local i = (e - e % rule.cell - (taken - taken % rule.cell)) / rule.cell
-    local had = cells[i]
-    if not had or had == 0 then return end
-    cells[i] = had > n and had - n or 0
-    if not newest() then return call('DEL', key) end
-    keep[0xA4](key, rule)
-  end
-
-  refund[0xA5] = function(key, rule, n, taken)
-    local from, to = head, size - 1
-    while from < to do
-      local mid = math.floor((from + to) / 2)
-      if entry(key, mid) >= taken then to = mid else from = mid + 1 end
-    end
-    local instant, sum = entry(key, from)
-    if instant ~= taken then return end
-    local before = base
-    if from > head then
-      local _
-      _, before = entry(key, from - 1)
-    end
-    local units = (sum - before) % 4294967296
-    if n > units then n = units end
-    if n == total then return call('DEL', key) end
-    -- All later sums are lower by n, so all later entries are read: at once, as a command for each would take long.
-    local out = { header(rule), call('GETRANGE', key, HEADER, HEADER + from * ENTRY - 1) }
-    if from == 0 then out[2] = '' end
-    if n == units then from = from + 1 end
-    local rest = call('GETRANGE', key, HEADER + from * ENTRY, -1)
-    for pos = 1, #rest, ENTRY do
-      local at, to = unpack('<dI4', rest, pos)
-      out[#out + 1] = pack('<dI4', at, (to - n) % 4294967296)
-    end
-    local value = concat(out)
-    save(key, value, unpack('<d', value, #value - ENTRY + 1) + rule.period - e)
-  end
-
-  -- A refund settles under the terms stored with the key.
-  local function storedRule(tag)
-    local _, rate, period = unpack('<BI4I6', s)
-    local rule = { tag = tag, rate = rate, period = period, burst = rate, text = '' }
-    if tag <= 0xA2 then
-      rule.terms, rule.burst = sub(s, 1, 15), unpack('<I4', s, 12)
-    elseif tag == 0xA4 then
-      rule.terms, rule.cells = sub(s, 1, 12), byte(s, 12)
-      rule.cell = period / rule.cells
-    else
-      rule.terms = sub(s, 1, 11)
-      if tag == 0xA3 then
-        local _, _, _, from, to, rest = unpack('<ddI4dd', s, 12)
-        rule.edges, rule.text = { from, to, to, to }, sub(s, rest)
-      end
-    end
-    return rule
-  end
-
-  -- Groups ------------------------------------------------------------------------------------------------------------
-
-  -- The only take of its group: decided and booked at once, n as often as it fits.
-  local function alone(key, rule, n, times, delay, how)
-    local tag = rule.tag
-    if not read(key, tag) then
-      o = o + 1
-      out[o] = pack('<BI4H', FOREIGN, 0, 0)
-      return
-    end
-    local why = see[tag](rule, key)
-    if why then
-      o = o + 1
-      out[o] = why == OUTSIDE and pack('<BI4Hd', why, 0, 8, e) or pack('<BI4H', why, 0, 0)
-      return
-    end
-    local before, booked, verdict = s, 0, 1
-    if n > 0 then
-      if n <= rule.burst and fits[tag](rule, n, delay) then
-        booked = 1
-        if times > 1 then
-          -- The largest number of times that fits together.
-          local from, most = 1, math.min(times, math.floor(rule.burst / n))
-          while from < most do
-            local mid = math.ceil((from + most) / 2)
-            if fits[tag](rule, n * mid, delay) then from = mid else most = mid - 1 end
-          end
-          booked = from
-        end
-      elseif how == 0 then
-        verdict = 0
-      end
-      if tag == 0xA5 then before = abridged(key, rule, n, booked) end
-      if booked > 0 then
-        book[tag](key, rule, n * booked)
-      elseif n <= rule.burst and s ~= '' then
-        if (changed or stepped) and not fresh then keep[tag](key, rule) else mend(key, rule) end
-      end
-    elseif tag == 0xA5 then
-      before = abridged(key, rule, 0, 0)
-    end
-    out[o + 1] = pack('<BI4H', verdict, booked, #before)
-    out[o + 2] = before
-    o = o + 2
-  end
-
-  -- Several takes: all are looked at, then all are booked, or none.
-  local function together(count, veto)
-    local start, from, at = pos, k, o + 1
-    local verdict, never, news = veto and 0 or 1, veto, false
-    o = at
-    for _ = 1, count do
-      local i, n, _, delay, how, to = unpack('<BI4I4dB', args, pos)
-      pos, k = to, k + 1
-      local key, rule = KEYS[k], rules[i] or ruleOf(i)
-      local tag = rule.tag
-      local before = ''
-      local why = FOREIGN
-      if read(key, tag) then why = see[tag](rule, key) end
+      local why = see[tag](rule, key)
       if why then
-        if verdict ~= FOREIGN then verdict = why end
-        if why == OUTSIDE then before = pack('<d', e) end
-      else
-        local ok = n == 0 or n <= rule.burst and fits[tag](rule, n, delay)
-        if not ok and how == 0 then
-          if verdict == 1 then verdict = 0 end
-          never = never or n > rule.burst
-          if n <= rule.burst and not changed then mend(key, rule) end
-        end
-        news = news or (changed or stepped) and not fresh
-        before = tag == 0xA5 and abridged(key, rule, n, ok and 1 or 0) or s
+        o = o + 1
+        out[o] = why == OUTSIDE and pack('<BI4Hd', why, 0, 8, e) or pack('<BI4H', why, 0, 0)
+        return
       end
-      out[o + 1] = pack('<I4H', 0, #before)
+      local before, booked, verdict = s, 0, 1
+      if n > 0 then
+        if n <= rule.burst and fits[tag](rule, n, delay) then
+          booked = 1
+          if times > 1 then
+            -- The largest number of times that fits together.
+            local from, most = 1, math.min(times, math.floor(rule.burst / n))
+            while from < most do
+              local mid = math.ceil((from + most) / 2)
+              if fits[tag](rule, n * mid, delay) then from = mid else most = mid - 1 end
+            end
+            booked = from
+          end
+        elseif how == 0 then
+          verdict = 0
+        end
+        if tag == 0xA5 then before = told[0xA5](key, rule, n, booked) end
+        if booked > 0 then
+          book[tag](key, rule, n * booked)
+        elseif n <= rule.burst and s ~= '' then
+          if (changed or stepped) and not fresh then keep[tag](key, rule) else mend(key, rule) end
+        end
+      elseif tag == 0xA5 then
+        before = told[0xA5](key, rule, 0, 0)
+      end
+      out[o + 1] = pack('<BI4H', verdict, booked, #before)
       out[o + 2] = before
       o = o + 2
     end
-    out[at] = pack('<B', verdict)
-    if verdict > 1 or verdict == 0 and (never or not news) then return end
-    -- A shadow take may have the key of a real one, which is booked first.
-    for shadow = 0, 1 do
-      local p = start
-      for j = 1, count do
-        local i, n, _, delay, how, to = unpack('<BI4I4dB', args, p)
-        p = to
-        if how == shadow and n > 0 then
-          local key, rule = KEYS[from + j], rules[i]
-          local tag = rule.tag
-          read(key, tag)
-          see[tag](rule, key)
-          local ok = verdict == 1 and n <= rule.burst and fits[tag](rule, n, delay)
-          if verdict == 1 then
-            local before = tag == 0xA5 and abridged(key, rule, n, ok and 1 or 0) or s
-            out[at + 2 * j - 1] = pack('<I4H', ok and 1 or 0, #before)
-            out[at + 2 * j] = before
+
+    -- Several takes: all are looked at, then all are booked, or none.
+    local function together(count, veto)
+      local start, from, at = pos, k, o + 1
+      local verdict, never, news = veto and 0 or 1, veto, false
+      o = at
+      for _ = 1, count do
+        local i, n, _, delay, how, to = unpack('<BI4I4dB', args, pos)
+        pos, k = to, k + 1
+        local key, rule = KEYS[k], rules[i] or ruleOf(i)
+        local tag = rule.tag
+        local before = ''
+        local why = FOREIGN
+        if read(key, tag) then why = see[tag](rule, key) end
+        if why then
+          if verdict ~= FOREIGN then verdict = why end
+          if why == OUTSIDE then before = pack('<d', e) end
+        else
+          local ok = n == 0 or n <= rule.burst and fits[tag](rule, n, delay)
+          if not ok and how == 0 then
+            if verdict == 1 then verdict = 0 end
+            never = never or n > rule.burst
+            if n <= rule.burst and not changed then mend(key, rule) end
           end
-          if ok then
-            book[tag](key, rule, n)
-          elseif n <= rule.burst and (changed or stepped) and not fresh then
-            keep[tag](key, rule)
+          news = news or (changed or stepped) and not fresh
+          before = tag == 0xA5 and told[0xA5](key, rule, n, ok and 1 or 0) or s
+        end
+        out[o + 1] = pack('<I4H', 0, #before)
+        out[o + 2] = before
+        o = o + 2
+      end
+      out[at] = pack('<B', verdict)
+      if verdict > 1 or verdict == 0 and (never or not news) then return end
+      -- A shadow take may have the key of a real one, which is booked first.
+      for shadow = 0, 1 do
+        local p = start
+        for j = 1, count do
+          local i, n, _, delay, how, to = unpack('<BI4I4dB', args, p)
+          p = to
+          if how == shadow and n > 0 then
+            local key, rule = KEYS[from + j], rules[i]
+            local tag = rule.tag
+            read(key, tag)
+            see[tag](rule, key)
+            local ok = verdict == 1 and n <= rule.burst and fits[tag](rule, n, delay)
+            if verdict == 1 then
+              local before = tag == 0xA5 and told[0xA5](key, rule, n, ok and 1 or 0) or s
+              out[at + 2 * j - 1] = pack('<I4H', ok and 1 or 0, #before)
+              out[at + 2 * j] = before
+            end
+            if ok then
+              book[tag](key, rule, n)
+            elseif n <= rule.burst and (changed or stepped) and not fresh then
+              keep[tag](key, rule)
+            end
           end
         end
       end
     end
-  end
 
-  local function giveBack()
-    if caller then now, pos = unpack('<d', args, pos) end
-    local tag, n, taken = unpack('<BI4d', args, pos)
-    local key = KEYS[1]
-    if read(key, tag) and s ~= '' then
-      local rule = #s >= (tag == 0xA3 and 47 or 36) and not strange(s) and storedRule(tag)
-      if rule and not see[tag](rule, key) and (not fresh or tag == 0xA1) then refund[tag](key, rule, n, taken) end
+    local function giveBack()
+      if caller then now, pos = unpack('<d', args, pos) end
+      local tag, n, taken = unpack('<BI4d', args, pos)
+      local key = KEYS[1]
+      if read(key, tag) and s ~= '' then
+        local rule = #s >= (tag == 0xA3 and 47 or 36) and not strange(s) and storedRule(tag)
+        if rule and not see[tag](rule, key) and (not fresh or tag == 0xA1) then refund[tag](key, rule, n, taken) end
+      end
     end
+
+    return { alone = alone, together = together, giveBack = giveBack }
   end
 
-  return { alone = alone, together = together, giveBack = giveBack }
+  return decider()
 end
 
 -- The call ----------------------------------------------------------------------------------------------------------
 
-local made
-local function machine()
-  made = made or machinery()
-  return made
-end
+local machine
 
 if flags >= 2 then
-  machine().giveBack()
+  machinery().giveBack()
   return ''
 end
 
@@ -708,16 +722,16 @@ while pos <= stop do
     count = 1
   end
   if caller then now, pos = unpack('<d', args, pos) end
-  if count >= 128 then
-    machine().together(count - 128, true)
-  elseif count > 1 then
-    machine().together(count, false)
+  if count > 1 then
+    machine = machine or machinery()
+    machine.together(count % 128, count >= 128)
   else
     local i, n, times, delay, how
     i, n, times, delay, how, pos = unpack('<BI4I4dB', args, pos)
-    local rule = rules[i] or ruleOf(i)
-    local terms, rate, period, burst = rule.terms, rule.rate, rule.period, rule.burst
-    local short = rule.tag == 0xA1 and how == 0 and n > 0
+    local terms = ARGV[i + 1]
+    local tag, rate, period = unpack('<BI4I6', terms)
+    local short = tag == 0xA1 and how == 0 and n > 0
+    local burst = short and unpack('<I4', terms, 12)
     for _ = 1, runs do
       k = k + 1
       local key, whole, frac = KEYS[k], nil, 0
@@ -737,8 +751,9 @@ while pos <= stop do
           if whole >= burst then whole, frac = burst, 0 end
         end
       end
-      if not whole then
-        machine().alone(key, rule, n, times, delay, how)
+      if not whole or n > whole and n <= burst and call('PTTL', key) == -1 then
+        machine = machine or machinery()
+        machine.alone(key, i, n, times, delay, how)
       else
         local booked = 0
         if n <= whole then
@@ -746,15 +761,10 @@ while pos <= stop do
           whole = whole - n * booked
           local ttl = ceil(((burst - whole) * period - frac) / rate / 1000) + (caller and 1001 or 1)
           call('SET', key, pack('<c15ddI4I6', terms, now, 0, whole, frac), 'PX', ttl < 9000000000000 and ttl or 9000000000000)
-        elseif n <= burst and call('PTTL', key) == -1 then
-          machine().alone(key, rule, n, times, delay, how)
-          booked = nil
         end
-        if booked then
-          out[o + 1] = pack('<BI4H', booked > 0 and 1 or 0, booked, #s)
-          out[o + 2] = s
-          o = o + 2
-        end
+        out[o + 1] = pack('<BI4H', booked > 0 and 1 or 0, booked, #s)
+        out[o + 2] = s
+        o = o + 2
       end
     end
   end
