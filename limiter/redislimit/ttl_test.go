@@ -88,8 +88,9 @@ func TestEndOfKey(t *testing.T) {
 				limit = anyLimit(t, a)
 			}
 			quota := limit.Quota()
-			take := limiter.Take{Key: key, Limit: limit, MaxDelay: forever, N: rapid.SampledFrom([]int{0, 1, 1, 2, quota, quota + 1,
-				last.Remaining, max(1, last.Remaining/2)}).Draw(t, "n")}
+			take := limiter.Take{Key: key, Limit: limit, MaxDelay: forever, N: rapid.SampledFrom([]int{
+				0, 1, 1, 2, quota, quota + 1, last.Remaining, max(1, last.Remaining/2),
+			}).Draw(t, "n")}
 			if last.Mark != 0 && rapid.IntRange(0, 5).Draw(t, "refund") == 0 {
 				take.N, take.Decision = rapid.IntRange(1, 3).Draw(t, "units back"), last
 				at := time.UnixMicro(now)

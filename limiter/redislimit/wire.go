@@ -62,18 +62,18 @@ func newRule(l limiter.Limit) (*rule, error) {
 
 // arg is the rule as the script gets it. A calendar window brings the edges around an instant along: the script picks by
 // its own clock.
-func (r *rule) arg(around int64) any {
-	if r.text == "" {
-		return r.boxed
+func (w *rule) arg(around int64) any {
+	if w.text == "" {
+		return w.boxed
 	}
-	start, end := r.Window(around)
-	before, _ := r.Window(start - 1)
-	_, after := r.Window(end)
-	out := []byte(r.terms)
+	start, end := w.Window(around)
+	before, _ := w.Window(start - 1)
+	_, after := w.Window(end)
+	out := []byte(w.terms)
 	for _, edge := range []int64{before, start, end, after} {
 		out = appendInstant(out, edge)
 	}
-	return append(out, r.text...)
+	return append(out, w.text...)
 }
 
 func appendUint48(b []byte, v uint64) []byte {
@@ -227,7 +227,8 @@ func (w *rule) holds(s *limiter.State) bool {
 	switch w.limit.Algorithm {
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		period := int64((w.limit.Period + time.Microsecond - 1) / time.Microsecond)
-		return s.Shift >= 0 && s.Units <= int64(w.limit.Quota()) && s.Frac < period
+		quota := int64(w.limit.Quota())
+		return s.Shift >= 0 && s.Frac < period && (s.Units < quota || s.Units == quota && s.Frac == 0)
 	case limiter.SlidingWindow:
 		for _, n := range s.Counts {
 			if n < 0 || n > limiter.MaxRate {
