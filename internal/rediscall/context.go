@@ -114,6 +114,8 @@ func (b *bound) Err() error {
 
 func (b *bound) over() bool { return !time.Now().Before(b.deadline) }
 
+const firstPause, longestPause = time.Millisecond, 50 * time.Millisecond
+
 // pause waits, the next time for twice as long. false: there is no time left, or the caller has left.
 func (b *bound) pause(d *time.Duration) bool {
 	if time.Until(b.deadline) <= *d {
@@ -121,7 +123,7 @@ func (b *bound) pause(d *time.Duration) bool {
 	}
 	t := time.NewTimer(*d)
 	defer t.Stop()
-	*d *= 2
+	*d = min(2**d, longestPause)
 	select {
 	case <-t.C:
 		return true

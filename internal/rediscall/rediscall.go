@@ -75,7 +75,8 @@ func (stringCmd) NoRetry() bool { return true }
 // NoRetry tells go-redis to run the command once.
 func (anyCmd) NoRetry() bool { return true }
 
-// Run runs s once: by its SHA-1, and by its source when the server does not know it yet. The reply must be a bulk string;
+// Run runs s once: by its SHA-1, and by its source when the server does not know it yet. While some keys of a call are on
+// their way to another node of a Cluster it waits for them. The reply must be a bulk string;
 // another single value is returned as its text, and anything else is [limiter.ErrInvalid].
 //
 // An error is the context's own if that ended; [limiter.ErrUnavailable] if the server could not be asked, did not answer in
@@ -147,7 +148,7 @@ type Call struct {
 
 // RunEach runs s for every call by itself, in as few round trips as possible: one pipeline, on a Cluster or Ring one for each
 // node. All of them end within one time-out. It fills in Reply and Err as [Client.Run] returns them. What a server did not
-// know by its SHA-1 is sent again with the source; nothing else is tried twice.
+// know by its SHA-1 is sent again with the source; nothing else is tried twice, so that no call waits for another one.
 func (c *Client) RunEach(ctx context.Context, s *Script, calls []Call) {
 	b, err := c.begin(ctx)
 	if err != nil {
@@ -162,14 +163,10 @@ func (c *Client) RunEach(ctx context.Context, s *Script, calls []Call) {
 		return
 	}
 	cmds := make([]stringCmd, len(calls))
-	for pause := firstPause; ; {
-		c.pipeline(b, s, calls, cmds)
-		unknown, moving := false, false
-		for _, cmd := range cmds {
-			unknown = unknown || cmd.Name() == "evalsha" && isUnknown(cmd.Err())
-			moving = moving || isMoving(cmd.Err())
-		}
-		if !unknown && (!moving || !b.pause(&pause)) {
+	c.pipeline(b, s, true, calls, cmds)
+	for i := range calls {
+		if isUnknown(cmds[i].Err()) {
+			c.pipeline(b, s, false, calls, cmds)
 			break
 		}
 	}
@@ -187,11 +184,8 @@ func isUnknown(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 // isMoving reports that nothing ran as only some of the keys have been moved to another node yet.
 func isMoving(err error) bool { return code(err) == "TRYAGAIN" }
 
-const firstPause = time.Millisecond
-
-// pipeline runs all calls that have no command yet by the SHA-1, by the source those that were not known by it, and again
-// those whose keys were being moved.
-func (c *Client) pipeline(b *bound, s *Script, calls []Call, cmds []stringCmd) {
+// pipeline runs all calls by the SHA-1, or by the source those that were not known by it.
+func (c *Client) pipeline(b *bound, s *Script, known bool, calls []Call, cmds []stringCmd) {
 	size := 0
 	for i := range calls {
 		size += 3 + len(calls[i].Keys) + len(calls[i].Args)
@@ -199,17 +193,8 @@ func (c *Client) pipeline(b *bound, s *Script, calls []Call, cmds []stringCmd) {
 	room := make([]any, size)
 	pipe := c.rdb.Pipeline()
 	for i := range calls {
-		known := true
-		if cmds[i].StringCmd != nil {
-			first := cmds[i].Name() == "evalsha"
-			switch err := cmds[i].Err(); {
-			case first && isUnknown(err):
-				known = false
-			case isMoving(err):
-				known = first
-			default:
-				continue
-			}
+		if !known && !isUnknown(cmds[i].Err()) {
+			continue
 		}
 		n := 3 + len(calls[i].Keys) + len(calls[i].Args)
 		cmds[i] = scriptCmd(b, room[:0:n], s, known, calls[i].Keys, calls[i].Args)
