@@ -77,9 +77,26 @@ func (l *Limiter) askAtOnePlace(ctx context.Context, g *group) error {
 	}
 	var node any
 	if sharded {
-		node = l.client.Node(ctx, g.place())
+		node = l.client.Node(ctx, g.key())
 	}
-	return l.lines.at(node).do(ctx, start, g)
+	if err := l.lines.at(node).do(ctx, start, g); err != nil {
+		return err
+	}
+	if sharded {
+		l.sendMoving(ctx, []*group{g})
+	}
+	return nil
+}
+
+// sendMoving is send for those of groups of which some keys were on their way to another node of a Cluster: by itself each
+// waits for them. Together with others it would hold them up.
+func (l *Limiter) sendMoving(ctx context.Context, groups []*group) {
+	for _, g := range groups {
+		if g.err != nil && rediscall.Cause(g.err) == "try_again" {
+			g.next, g.last = nil, nil
+			l.send(ctx, []*group{g})
+		}
+	}
 }
 
 func (l *Limiter) open(ctx context.Context) error {

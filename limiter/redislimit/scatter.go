@@ -18,11 +18,11 @@ func tag(key string) string {
 	return key
 }
 
-// place is the place of the group's keys, or of the first of them.
-func (g *group) place() string {
+// key is the group's first key.
+func (g *group) key() string {
 	for i := range g.parts {
 		if p := &g.parts[i]; !p.stateless() {
-			return tag(p.key)
+			return p.key
 		}
 	}
 	return ""
@@ -30,7 +30,7 @@ func (g *group) place() string {
 
 // scattered reports whether the keys of g have several places.
 func (g *group) scattered() bool {
-	first := g.place()
+	first := tag(g.key())
 	for i := range g.parts {
 		if p := &g.parts[i]; !p.stateless() && tag(p.key) != first {
 			return true
@@ -88,10 +88,11 @@ func (l *Limiter) scatter(ctx context.Context, g *group) {
 		}
 	}
 	l.send(ctx, first)
+	l.sendMoving(ctx, first)
 	verdict, err := together(first)
 	if err == nil && len(last) > 0 {
 		last[0].veto = last[0].veto || verdict != booked // then it only tells what is left
-		l.send(ctx, last)
+		l.send(ctx, last)                                // by itself it waits for keys on their way
 		verdict, err = together(append(first, last...))
 	}
 	if g.veto && verdict == booked {

@@ -76,16 +76,17 @@ func (l *Limiter) send(ctx context.Context, groups []*group) {
 	}
 }
 
-// sendEach is send on a Cluster or a Ring: a run of the script for each place, in one pipeline for each server.
+// sendEach is send on a Cluster or a Ring: a run of the script for each first key, in one pipeline for each server. One for
+// each place would be less to send, but while a place is moved, a run must wait until all its keys have been.
 func (l *Limiter) sendEach(ctx context.Context, groups []*group) {
 	var all []*trip
 	at := make(map[string]*trip)
 	for _, g := range groups {
-		p := g.place()
-		t := at[p]
+		key := g.key()
+		t := at[key]
 		if t == nil {
 			t = trips.Get().(*trip)
-			at[p] = t
+			at[key] = t
 			all = append(all, t)
 		}
 		t.members = append(t.members, g)
