@@ -44,7 +44,7 @@ func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 		v.observeCanceled()
 		// Nobody may take an answer that was never made for a success: net/http would write 200.
 		status := statusClosed
-		if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		if errors.Is(ended(r.Context()), context.DeadlineExceeded) {
 			status = http.StatusGatewayTimeout
 		}
 		w.WriteHeader(status)
@@ -297,5 +297,18 @@ func (v *visit) giveBack(n int) {
 
 // isContext reports whether err is the end of the request's own context, which says nothing about the store.
 func isContext(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ctx.Err()))
+	end := ended(ctx)
+	return end != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, end))
+}
+
+// ended returns why ctx has ended, nil if it has not. A deadline that has passed counts though the context's timer has not
+// run yet: a store that goes by the deadline itself, as that of a socket, may be the first to notice.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }

@@ -105,7 +105,7 @@ func (v *visit) observeCanceled() {
 		a := &v.active[k]
 		v.guard.emit(limiter.Event{
 			Kind: limiter.EventError, Context: v.r.Context(), Time: v.now, Policy: a.Name,
-			Reason: limiter.ReasonCanceled, Err: v.r.Context().Err(),
+			Reason: limiter.ReasonCanceled, Err: ended(v.r.Context()),
 		})
 	}
 }

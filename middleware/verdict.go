@@ -95,7 +95,7 @@ func (g *Guard) examine(r *http.Request, known []Entry, look bool) (Verdict, err
 	v.stopWaiting()
 	switch {
 	case out == canceled:
-		return Verdict{}, r.Context().Err()
+		return Verdict{}, ended(r.Context())
 	case out == unavailable, out == broken:
 		if !look {
 			v.observe()
@@ -153,7 +153,7 @@ func (g *Guard) Take(ctx context.Context, policy, key string, n int) (limiter.De
 	now := g.clock.now()
 	k, d, err := g.takeOf(ctx, p, id, n, now)
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, errPanic) {
+		if ended(ctx) == nil && !errors.Is(err, errPanic) {
 			g.undecided(ctx, p, k, err)
 		}
 		return limiter.Decision{}, err
