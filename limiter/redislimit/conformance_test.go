@@ -54,8 +54,11 @@ func TestSameAsTheModel(t *testing.T) {
 	}
 }
 
-// The deny cache decides as the store would.
+// Neither the deny cache nor shared trips make a difference.
 func TestSameWithoutDenyCache(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite runs twice already")
+	}
 	limitertest.Run(t, func(t *testing.T) limiter.Limiter {
 		return open(t, redislimit.Config{CallerClock: true, DenyCache: -1, NoSharing: true})
 	}, limitertest.Profile{Tick: time.Microsecond, ForeignClock: true})

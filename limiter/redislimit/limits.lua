@@ -194,7 +194,7 @@ local function machinery()
           local _
           _, rate, period, burst = unpack('<BI4I6I4', terms)
         end
-        if f >= period or units > burst or odd(at, was) then return FOREIGN end
+        if f >= period or units > burst or units == burst and f > 0 or odd(at, was) then return FOREIGN end
         place(at, was)
         fresh, whole, frac = false, units, f
         if e > at then
