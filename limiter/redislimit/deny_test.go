@@ -152,6 +152,9 @@ func TestAnotherProcessGivesBack(t *testing.T) {
 				require.NoError(t, err)
 				require.False(t, d.Allowed)
 			}
+			if what == "raise" && a == limiter.TokenBucket {
+				continue // mints nothing
+			}
 			require.NoError(t, giveBack(b, &taken[0]))
 			given := time.Now()
 			require.Eventually(t, func() bool {
