@@ -1,6 +1,7 @@
 package redislimit_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -234,4 +235,54 @@ func masterDies(t *testing.T, c *redistest.Cluster, heeds *redis.ClusterClient) 
 			require.LessOrEqual(t, to.admitted, most, k)
 		}
 	}
+}
+
+// A node that is silent fails those who ask it, and nobody else, though all come at once.
+func TestSilentNodeHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
+	addrs := map[string]string{}
+	for name, s := range servers {
+		addrs[name] = s.Addr()
+	}
+	rdb := redis.NewRing(&redis.RingOptions{Addrs: addrs, HeartbeatFrequency: time.Hour}) // does not notice
+	t.Cleanup(func() { _ = rdb.Close() })
+	l := open(t, redislimit.Config{Client: rdb, Timeout: timeout})
+	limit := limiter.PerHour(1000)
+	var of [2][]limiter.Key // by node
+	for i := range 64 {
+		k := limiter.Key{Space: "api", ID: fmt.Sprint("user=", i)}
+		node, err := rdb.GetShardClientForKey(k.ID)
+		require.NoError(t, err)
+		at := 0
+		if node.Options().Addr == addrs["b"] {
+			at = 1
+		}
+		of[at] = append(of[at], k)
+		_, err = l.Allow(t.Context(), k, limit, 1)
+		require.NoError(t, err)
+	}
+	servers["b"].Pause()
+	var vain, served sync.WaitGroup
+	for _, k := range of[1] {
+		vain.Go(func() {
+			_, err := l.Allow(t.Context(), k, limit, 1)
+			if !errors.Is(err, limiter.ErrUnavailable) {
+				t.Errorf("%v: %v", k, err)
+			}
+		})
+	}
+	for _, k := range of[0] {
+		served.Go(func() {
+			for range 20 {
+				if _, err := l.Allow(t.Context(), k, limit, 1); err != nil {
+					t.Errorf("%v: %v", k, err)
+				}
+			}
+		})
+	}
+	served.Wait()
+	vain.Wait()
+	servers["b"].Resume()
 }
