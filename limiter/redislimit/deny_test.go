@@ -68,8 +68,8 @@ func TestDenyCacheIsNotNoticedInAFlood(t *testing.T) {
 		}
 		var counters []*counter
 		for _, a := range limiter.Algorithms() {
-			counters = append(counters, &counter{key: limiter.Key{Space: a.String(), ID: "user=alice"},
-				limit: limiter.Limit{Algorithm: a, Rate: 1 + rng.IntN(10), Period: time.Duration(1+rng.IntN(20)) * time.Second, Burst: 1 + rng.IntN(10)}})
+			limit := limiter.Limit{Algorithm: a, Rate: 1 + rng.IntN(10), Period: time.Duration(1+rng.IntN(20)) * time.Second, Burst: 1 + rng.IntN(10)}
+			counters = append(counters, &counter{key: limiter.Key{Space: a.String(), ID: "user=alice"}, limit: limit})
 		}
 		for step := range steps {
 			c := counters[rng.IntN(len(counters))]
