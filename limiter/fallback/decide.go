@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -17,6 +18,9 @@ func (l *Limiter) Allow(ctx context.Context, key limiter.Key, limit limiter.Limi
 	asked := l.breaker.do(func() error {
 		began := l.breaker.now()
 		d, err = l.primary.Allow(ctx, key, limit, n)
+		if err == nil && d.Via == limiter.ViaDenyCache {
+			return errNoSign // remembered: the store was not asked
+		}
 		return l.judge(ctx, err, l.breaker.now()-began)
 	})
 	switch {
@@ -67,6 +71,9 @@ func (l *Limiter) allowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 	asked := l.breaker.do(func() error {
 		began := l.breaker.now()
 		passed, err = l.primary.batch.AllowAll(ctx, at, takes)
+		if err == nil && !passed && remembered(takes) {
+			return errNoSign
+		}
 		return l.judge(ctx, err, l.breaker.now()-began)
 	})
 	switch {
@@ -93,6 +100,11 @@ func (l *Limiter) allowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 		}
 	}
 	return passed, nil
+}
+
+// remembered reports whether a refusal came from the memory of the process, without the store being asked.
+func remembered(takes []limiter.Take) bool {
+	return slices.ContainsFunc(takes, func(t limiter.Take) bool { return t.Decision.Via == limiter.ViaDenyCache })
 }
 
 // together returns the units of all takes that count as one with takes[k].

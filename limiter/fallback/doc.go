@@ -15,8 +15,9 @@
 // left are passed on as they are, for what is wrong with a request or a configuration is no outage.
 //
 // After Config.Failures such calls in a row a circuit breaker opens. Then the primary is not asked at all, and an outage
-// costs nobody time. Calls slower than Config.SlowCall count as failures too, though their decisions stand; denials,
-// bad input and callers who left count as nothing, except one who left after SlowCall: the primary was slow. After
+// costs nobody time. Calls slower than Config.SlowCall count as failures too, though their decisions stand; bad
+// input, callers who left and denials that the primary remembers without asking its store count as nothing, except a
+// caller who left after SlowCall: the primary was slow. After
 // Config.Cooldown and up to half as much again, at random, one call tries the primary while all others stay with the
 // secondary. If it succeeds, the breaker closes; if not, that call is answered by the secondary and the next cool-down
 // begins. Each change is a [limiter.EventBreaker]. Each replica has its own breaker: they do not agree on an outage.
