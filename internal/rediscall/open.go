@@ -48,6 +48,7 @@ func Open(where string) (c redis.UniversalClient, err error) {
 			return nil, redacted(where, err)
 		}
 		o.ContextTimeoutEnabled = true // lets Bound use it as it is
+		o.DialerRetries = 1            // a refused connection is told at once
 		return redis.NewClient(o), nil
 	case "redis+cluster", "rediss+cluster":
 		a := split(rest, "6379")
@@ -55,7 +56,7 @@ func Open(where string) (c redis.UniversalClient, err error) {
 		if err != nil {
 			return nil, redacted(where, err)
 		}
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.DialerRetries = true, 1
 		return redis.NewClusterClient(o), nil
 	case "redis+sentinel", "rediss+sentinel":
 		a := split(rest, "26379")
@@ -68,7 +69,7 @@ func Open(where string) (c redis.UniversalClient, err error) {
 		if err != nil {
 			return nil, redacted(where, err)
 		}
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.DialerRetries = true, 1
 		if o.RouteByLatency || o.RouteRandomly {
 			return redis.NewFailoverClusterClient(o), nil
 		}
