@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +51,57 @@ func TestDenialsAreBounded(t *testing.T) {
 	}
 	require.Zero(t, d.known.Load())
 	require.False(t, d.refuses(g, false))
+}
+
+// sighted makes d see that a bucket is empty, by a reply that took so long.
+func sighted(t *testing.T, d *denials, l limiter.Limit, took time.Duration, meanwhile func()) *rule {
+	t.Helper()
+	r, err := newRule(l)
+	require.NoError(t, err)
+	g := &group{parts: []part{{key: "k", rule: r, n: 1}}}
+	require.False(t, d.refuses(g, false))
+	time.Sleep(took)
+	meanwhile()
+	g.now, g.verdict = 1_000_000, refused
+	d.see(g, &g.parts[0], &limiter.State{Rule: r.Rule, At: g.now}, true, false)
+	return r
+}
+
+// The server's clock is known to within the time that its reply took: a denial is remembered only if it is one at the latest
+// instant that may be now, and the wait told is that of the earliest.
+func TestDenialIsSure(t *testing.T) {
+	const took = 100 * time.Millisecond
+	for _, c := range []struct {
+		period, later time.Duration
+		refuses       bool
+	}{
+		{period: took + 2*time.Microsecond, refuses: true},
+		{period: took + time.Microsecond}, // instants are rounded down
+		{period: took / 2},
+		{period: 2 * took, later: took - 2*time.Microsecond, refuses: true},
+		{period: 2 * took, later: took},
+		{period: time.Hour, later: time.Second - 1, refuses: true},
+		{period: time.Hour, later: time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDenials(time.Second)
+			r := sighted(t, d, limiter.Per(1, c.period), took, func() {})
+			time.Sleep(c.later)
+			g := &group{parts: []part{{key: "k", rule: r, n: 1}}}
+			require.Equal(t, c.refuses, d.refuses(g, false), "%+v", c)
+			if c.refuses {
+				require.Equal(t, c.period-c.later.Truncate(time.Microsecond), g.parts[0].decision.RetryAfter, "%+v", c)
+			}
+		})
+	}
+}
+
+// What was asked for before units came back is not remembered after.
+func TestDenialOfBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDenials(time.Second)
+		r := sighted(t, d, limiter.PerHour(1), time.Millisecond, func() { d.forget("k") })
+		require.False(t, d.refuses(&group{parts: []part{{key: "k", rule: r, n: 1}}}, false))
+		require.Zero(t, d.known.Load())
+	})
 }
