@@ -86,7 +86,7 @@ func (x *load) ask(k limiter.Key, hurried bool) {
 	if err == nil && d.Via == limiter.ViaStore && to.again.IsZero() && !x.fault.IsZero() && start.After(x.fault) {
 		to.again = start
 	}
-	if end.Sub(start) > x.timeout+2*time.Second {
+	if end.Sub(start) > x.timeout+5*time.Second { // on a machine that is busy with other tests
 		x.t.Errorf("%v took %v", k, end.Sub(start))
 	}
 }
