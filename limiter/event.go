@@ -35,7 +35,8 @@ const (
 	EventStore
 	// EventMemory: the table of a memory store. Name, Keys, Overflow (takes on shared overflow cells so far).
 	EventMemory
-	// EventBreaker: a circuit breaker changed. Name, State (0 closed, 1 half open, 2 open).
+	// EventBreaker: a circuit breaker changed. Name, State ([BreakerClosed], [BreakerHalfOpen], [BreakerOpen]); Err is the
+	// last failure where it opened.
 	EventBreaker
 	// EventReload: a new set of policies was applied or refused. Name (the source), Hash, Reason ("ok" or why not), Err.
 	EventReload
@@ -78,6 +79,13 @@ func (o Outcome) String() string {
 	}
 	return "unknown"
 }
+
+// States of an [EventBreaker].
+const (
+	BreakerClosed   uint8 = iota // calls are passed on
+	BreakerHalfOpen              // one call tries
+	BreakerOpen                  // no calls are passed on
+)
 
 // Reasons of [EventRejected] and [EventError], used as metric labels.
 const (

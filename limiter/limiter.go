@@ -59,6 +59,12 @@ type Resetter interface {
 	Reset(ctx context.Context, key Key) error
 }
 
+// Selective is a [Limiter] that serves only some limits. Ask by type assertion.
+type Selective interface {
+	// Serves returns nil if the limiter can count by l, and otherwise an error wrapping [ErrInvalid] that says why not.
+	Serves(l Limit) error
+}
+
 // Errors of a [Limiter]. Each is wrapped with its cause; compare with [errors.Is].
 var (
 	// ErrUnavailable means that the store could not be asked or did not answer in time.

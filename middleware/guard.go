@@ -145,7 +145,8 @@ func (g *Guard) stage() *stage {
 func (g *Guard) warnUnmounted(s *snapshot) {
 	for _, name := range sortedKeys(s.stages) {
 		if _, ok := g.mounted.Load(name); !ok && name != StageManual {
-			g.log.Warn("spillway: the policies of a stage never run, as nobody mounts Guard.Stage of its name", "stage", name)
+			g.log.Warn("spillway: policies never run: mount guard.Stage of their stage, as Middleware(guard.Stage(\"NAME\"))",
+				"stage", name, "policies", s.stages[name].names())
 		}
 	}
 }

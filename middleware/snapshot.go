@@ -314,6 +314,13 @@ func forgetful(l limiter.Limiter) bool {
 	return ok && sameLimiter(f.KeepsNoKey(), l)
 }
 
+func (st *stage) names() (names []string) {
+	for _, p := range st.policies {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
 func (st *stage) addStore(l limiter.Limiter) int {
 	for k := range st.stores {
 		if sameLimiter(st.stores[k].limiter, l) {
@@ -375,6 +382,11 @@ func (st *stage) check(name string) (errs []error) {
 		}
 		if waits := p.MaxDelay > 0 || p.queue && !p.Shadow && p.MaxDelay == 0 && p.Limit.Current().Quota() > 1; s.batcher == nil && waits && name != StageManual {
 			errs = append(errs, fmt.Errorf("middleware: policy %q: its Limiter cannot hold requests for their turn (no limiter.Batcher); MaxDelay −1 means that none is held", p.Name))
+		}
+		if x, ok := s.limiter.(limiter.Selective); ok {
+			if err := x.Serves(p.Limit.Current()); err != nil {
+				errs = append(errs, fmt.Errorf("middleware: policy %q: its Limiter does not serve its Limit: %w", p.Name, err))
+			}
 		}
 		if s.refunder == nil && p.Refund != nil {
 			errs = append(errs, fmt.Errorf("middleware: policy %q: Refund: its Limiter cannot give back (no limiter.Refunder)", p.Name))

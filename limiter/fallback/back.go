@@ -58,6 +58,19 @@ func (l *Limiter) Reset(ctx context.Context, key limiter.Key) error {
 	return errors.Join(errs[:]...)
 }
 
+// Serves implements [limiter.Selective]: what both sides serve.
+func (l *Limiter) Serves(limit limiter.Limit) error {
+	if s, ok := l.primary.Limiter.(limiter.Selective); ok {
+		if err := s.Serves(limit); err != nil {
+			return err
+		}
+	}
+	if s, ok := l.secondary.Limiter.(limiter.Selective); ok {
+		return s.Serves(Share(limit, l.Replicas()))
+	}
+	return nil
+}
+
 func (l *Limiter) ready(ctx context.Context) error {
 	if l.isClosed.Load() {
 		return errClosed
@@ -73,7 +86,7 @@ func (l *Limiter) ask(ctx context.Context, f func() error) error {
 		l.breaker.do(func() error {
 			began := l.breaker.now()
 			err = f()
-			return l.judge(ctx, err, l.breaker.now()-began)
+			return l.judge(ctx, err, began)
 		})
 	}
 	return err

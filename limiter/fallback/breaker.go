@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ type breaker struct {
 	base     time.Time
 	cooldown time.Duration
 	observer limiter.Observer
+	log      *slog.Logger
 	name     string
 
 	// shut is when the next call may be a probe, in ns since base; 0: closed or half open. gobreaker's own time-out is the
@@ -27,10 +29,15 @@ type breaker struct {
 	// of the clock, and no lock.
 	shut atomic.Int64
 
+	// counted is when the last failure that counted ended, in ns since base: calls made before it failed with it.
+	counted atomic.Int64
+	cause   atomic.Pointer[error] // of the last failure
+
 	changed atomic.Bool // changes is not empty
 	mu      sync.Mutex
 	changes []limiter.Event
 	telling bool // somebody is on his way through changes
+	outage  bool // told; of whoever is telling
 }
 
 // What a call meant for the breaker.
@@ -40,7 +47,11 @@ var (
 )
 
 func newBreaker(c Config) *breaker {
-	b := &breaker{base: time.Now(), cooldown: c.Cooldown, observer: c.Observer, name: c.Name}
+	b := &breaker{base: time.Now(), cooldown: c.Cooldown, observer: c.Observer, log: c.Logger, name: c.Name}
+	if b.log == nil {
+		b.log = slog.Default()
+	}
+	b.counted.Store(-1)
 	failures := uint32(c.Failures)
 	b.cb = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        c.Name,
@@ -60,14 +71,26 @@ func (b *breaker) do(f func() error) (asked bool) {
 	if b.wait() > 0 {
 		return false
 	}
-	if b.observer != nil {
-		defer b.tell()
-	}
+	defer b.tell()
 	_, _ = b.cb.Execute(func() (struct{}, error) {
 		asked = true
 		return struct{}{}, f()
 	})
 	return asked
+}
+
+// failed says what a failure of a call made at began counts for. What fails together is one failure.
+func (b *breaker) failed(began time.Duration, cause error) error {
+	for {
+		last := b.counted.Load()
+		if int64(began) < last {
+			return errNoSign
+		}
+		if b.counted.CompareAndSwap(last, int64(b.now())) {
+			b.cause.Store(&cause)
+			return errFailed
+		}
+	}
 }
 
 // wait returns how long the primary is not going to be asked; 0: it is, or somebody is asking it.
@@ -92,15 +115,15 @@ func (b *breaker) change(to gobreaker.State) {
 		until = b.now() + b.cooldown + 1 + rand.N(b.cooldown/2+1)
 	}
 	b.shut.Store(int64(until))
-	if b.observer == nil {
-		return
-	}
-	e := limiter.Event{Kind: limiter.EventBreaker, Name: b.name, Time: time.Now(), State: stateClosed}
+	e := limiter.Event{Kind: limiter.EventBreaker, Name: b.name, Time: time.Now(), State: limiter.BreakerClosed}
 	switch to {
 	case gobreaker.StateOpen:
-		e.State = stateOpen
+		e.State = limiter.BreakerOpen
+		if cause := b.cause.Load(); cause != nil {
+			e.Err = *cause
+		}
 	case gobreaker.StateHalfOpen:
-		e.State = stateHalfOpen
+		e.State = limiter.BreakerHalfOpen
 	case gobreaker.StateClosed:
 	}
 	b.mu.Lock()
@@ -108,12 +131,6 @@ func (b *breaker) change(to gobreaker.State) {
 	b.changed.Store(true)
 	b.mu.Unlock()
 }
-
-const (
-	stateClosed uint8 = iota
-	stateHalfOpen
-	stateOpen
-)
 
 // tell hands the changes to the observer, in their order and with no lock held. Who finds somebody else telling leaves
 // his to him.
@@ -140,8 +157,19 @@ func (b *breaker) tell() {
 	b.telling = false
 }
 
-// observe drops the panic of an observer: it must not cost a decision.
+// observe drops the panic of an observer: it must not cost a decision. The log is told of outages, not of the probes in
+// between.
 func (b *breaker) observe(e limiter.Event) {
 	defer func() { _ = recover() }()
-	b.observer.Observe(e)
+	switch {
+	case e.State == limiter.BreakerOpen && !b.outage:
+		b.outage = true
+		b.log.Warn("spillway: a limiter is away, its substitute decides", "limiter", b.name, "error", e.Err)
+	case e.State == limiter.BreakerClosed && b.outage:
+		b.outage = false
+		b.log.Info("spillway: a limiter is back and decides again", "limiter", b.name)
+	}
+	if b.observer != nil {
+		b.observer.Observe(e)
+	}
 }

@@ -21,7 +21,7 @@ func (l *Limiter) Allow(ctx context.Context, key limiter.Key, limit limiter.Limi
 		if err == nil && d.Via == limiter.ViaDenyCache {
 			return errNoSign // remembered: the store was not asked
 		}
-		return l.judge(ctx, err, l.breaker.now()-began)
+		return l.judge(ctx, err, began)
 	})
 	switch {
 	case asked && err == nil:
@@ -74,7 +74,7 @@ func (l *Limiter) allowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 		if err == nil && !passed && remembered(takes) {
 			return errNoSign
 		}
-		return l.judge(ctx, err, l.breaker.now()-began)
+		return l.judge(ctx, err, began)
 	})
 	switch {
 	case asked && err == nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,9 @@ func newMemory(t testing.TB) *memory.Limiter {
 }
 
 func newLimiter(t testing.TB, c fallback.Config) *fallback.Limiter {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
 	l, err := fallback.New(c)
 	require.NoError(t, err)
 	t.Cleanup(l.Close)

@@ -1,9 +1,11 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -28,8 +30,9 @@ type Config struct {
 	// Census counts the replicas that live; nil: Replicas is the number. It is started and closed by whoever made it.
 	Census *Census
 
-	// Failures is how many failures in a row open the breaker; zero: 5. A store that loses one call in ten by itself opens
-	// it once in 100,000 calls then, while one that is away costs five calls their time-out.
+	// Failures is how many failures in a row open the breaker; zero: 5. Calls that were under way together fail together, as
+	// those of one round trip do, and count once: so a store that is slow for a moment opens nothing, and one that is away
+	// is asked for five time-outs in turn.
 	Failures int
 	// SlowCall makes a call that takes longer a failure for the breaker; its decision counts all the same. Zero: 250 ms,
 	// five times the time-out of the limiters on Redis here, so that it acts only where somebody chose or forgot a longer
@@ -43,7 +46,9 @@ type Config struct {
 	// Observer sees an EventBreaker whenever the breaker changes, and the events of the memory limiter made here; nil:
 	// nobody. It is called with no lock held.
 	Observer limiter.Observer
-	// Name tells this limiter from others in events.
+	// Logger is told when the breaker opens for an outage, with the cause, and when it closes again; nil: [slog.Default].
+	Logger *slog.Logger
+	// Name tells this limiter from others in events and logs.
 	Name string
 }
 
@@ -170,16 +175,17 @@ var (
 	errNoBatch = fmt.Errorf("fallback: groups need a limiter.Batcher as primary and as secondary: %w", errors.ErrUnsupported)
 )
 
-// judge says what the end of a call to the primary means for the breaker.
-func (l *Limiter) judge(ctx context.Context, err error, took time.Duration) error {
+// judge says what the end of a call to the primary means for the breaker. began is when it was made.
+func (l *Limiter) judge(ctx context.Context, err error, began time.Duration) error {
+	took := l.breaker.now() - began
 	switch {
 	case took > l.slow:
 		// However it ended: the primary had not answered by then.
-		return errFailed
+		return l.breaker.failed(began, cmp.Or(err, fmt.Errorf("slow: %v", took)))
 	case err == nil:
 		return nil
 	case errors.Is(err, limiter.ErrUnavailable) && ctx.Err() == nil:
-		return errFailed
+		return l.breaker.failed(began, err)
 	}
 	// Bad input, a closed limiter, something not supported, or a caller who has left.
 	return errNoSign

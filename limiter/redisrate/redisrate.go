@@ -47,8 +47,9 @@ type Limiter struct {
 }
 
 var (
-	_ limiter.Limiter  = (*Limiter)(nil)
-	_ limiter.Resetter = (*Limiter)(nil)
+	_ limiter.Limiter   = (*Limiter)(nil)
+	_ limiter.Resetter  = (*Limiter)(nil)
+	_ limiter.Selective = (*Limiter)(nil)
 )
 
 // New returns a limiter, or an error that names everything wrong with c. It does no I/O.
@@ -71,6 +72,17 @@ func New(c Config) (*Limiter, error) {
 		call: call, rate: redis_rate.NewLimiter(&once{call: call}),
 		prefix: c.Prefix, name: c.Name, observer: c.Observer,
 	}, nil
+}
+
+// Serves implements [limiter.Selective].
+func (l *Limiter) Serves(limit limiter.Limit) error {
+	if limit == limiter.Unlimited || limit == limiter.DenyAll {
+		return nil
+	}
+	if _, err := newBucket(limit, time.Now()); err != nil {
+		return fmt.Errorf("redisrate: %w", err)
+	}
+	return nil
 }
 
 // Allow implements [limiter.Limiter] in one trip to Redis. Limits other than TokenBucket, and those out of redis_rate's

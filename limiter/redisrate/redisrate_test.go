@@ -229,3 +229,22 @@ func TestSeveralPoliciesInAStage(t *testing.T) {
 	_, err = middleware.New(middleware.Config{Limiter: l, Policies: two[1:]})
 	require.ErrorContains(t, err, "no limiter.Refunder")
 }
+
+func TestServes(t *testing.T) {
+	l, err := redisrate.New(redisrate.Config{Client: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})})
+	require.NoError(t, err)
+	for limit, serves := range map[limiter.Limit]bool{
+		limiter.PerMinute(10):                           true,
+		limiter.Unlimited:                               true,
+		limiter.PerMinute(10).With(limiter.SlidingLog):  false,
+		limiter.PerMinute(10).With(limiter.LeakyBucket): false,
+		limiter.PerSecond(1_000_000):                    false,
+		{}:                                              false,
+	} {
+		if err := l.Serves(limit); serves {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, limiter.ErrInvalid, "%v", limit)
+		}
+	}
+}
