@@ -18,6 +18,7 @@
 //
 // All times are whole seconds, rounded up, so that waiting as told is always enough; units left are rounded down.
 // Retry-After goes with refusals only, is at least 1 and at most 2147483647, and is missing where waiting cannot help.
+// X-RateLimit-Limit of a bucket is what it can hold, its burst and not its rate; of a window it is the rate.
 // X-RateLimit-Reset is the instant at which the full quota is back, or the window ends; a client that wants to know when
 // to try again reads Retry-After. Structured fields (RFC 9651) hold at most 15 digits; larger numbers are clamped.
 //

@@ -127,6 +127,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		broken = errors.Join(broken, report(out, s, counts, took))
 	}
+	if broken == nil {
+		out.Print("\nAll promises were kept.")
+	}
 	return broken
 }
 

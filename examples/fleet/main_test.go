@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,7 @@ func fly(t *testing.T, args ...string) (stages [][6]int) {
 	}
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), args, &out), "%s", &out)
+	require.True(t, strings.HasSuffix(out.String(), "\nAll promises were kept.\n"), "%s", &out)
 	for _, row := range total.FindAllStringSubmatch(out.String(), -1) {
 		var numbers [6]int
 		for k := range numbers {

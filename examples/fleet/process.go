@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -103,19 +104,20 @@ func play(role string) error {
 
 // playServer is what a service does: everything in it but the lines it says is as in a real one.
 func playServer(ctx context.Context, framework string) error {
-	logging.Disable() // go-redis logs every connection that fails; the breaker says it once
+	logging.Disable() // go-redis logs every connection that fails; the breaker tells it once
 	shared := spillway.Must(redislimit.Open("env:"+urlVar, redislimit.Config{Prefix: "fleet-example"}))
 	defer func() { _ = shared.Close() }()
 	var open atomic.Bool
 	safe := spillway.Must(fallback.New(fallback.Config{
 		Primary: shared, Replicas: len(servers),
+		Logger: slog.New(slog.DiscardHandler), // the observer prints it; without both it is in the log
 		Observer: limiter.ObserverFunc(func(e limiter.Event) {
 			switch {
 			case e.Kind != limiter.EventBreaker:
-			case e.State == 0:
+			case e.State == limiter.BreakerClosed:
 				open.Store(false)
 				fmt.Println("the breaker closes: Redis decides")
-			case e.State == 2 && !open.Swap(true): // a trial that fails leaves it as it was
+			case e.State == limiter.BreakerOpen && !open.Swap(true): // a trial that fails leaves it as it was
 				fmt.Println("the breaker opens: the share decides")
 			}
 		}),

@@ -16,10 +16,26 @@
 //
 // # Keys
 //
-// A key is prefix:policy:{identity}:algorithm, at most some hundred bytes, and holds one string: 41 bytes for the buckets,
-// 47 for a fixed window, 36 for a sliding window of one cell and 4 for each more, and 35 and 12 for each instant for a log.
-// Every key expires when its full quota is back. A key that another program wrote is refused with [limiter.ErrInvalid] and
-// left alone. With an empty Space the key is the identity as it is, for whoever chooses keys himself.
+// A key is prefix:space:{identity}:tag, at most some hundred bytes. The space is the policy's name in the stage edge, and
+// stage.policy in any other: shop:client:{ip=192.0.2.1}:tb, shop:identity.user:{user=7}:tb. So a policy that moves to
+// another stage begins with new counters. While an adjuster holds a limit down, a second key, with /nominal behind its
+// space, counts under the nominal one. The tag is the algorithm's, see [limiter.Algorithm.Tag], so another algorithm is another
+// counter as well. With an empty Space the key is the identity as it is, for whoever chooses keys himself.
+//
+// It holds one string: 41 bytes for the buckets, 47 for a fixed window, 36 for a sliding window of one cell and 4 for each
+// more, and 35 and 12 for each instant for a log. Numbers are little-endian and of so many bytes; instants are doubles in
+// microseconds, periods are microseconds. The shift is what the key is ahead of a server's clock that was set back. The limit
+// comes first, then what has become of it:
+//
+//	key     first byte, limit                                  state
+//	tb, lb  A1, A2: rate (4), period (6), burst (4)            instant, shift, units (4), fraction of one (6)
+//	fw      A3: rate (4), period (6; 0: a calendar window)     instant, shift, units (4), start, end; the calendar
+//	sw      A4: rate (4), period (6), cells (1)                instant, shift; units of each cell (4), newest first
+//	sl      A5: rate (4), period (6)                           instant, shift, two sums (4, 4); instant, sum (4) of each take
+//
+// A key that another program wrote is refused with [limiter.ErrInvalid] and left alone.
+//
+// Every key expires when its full quota is back, so an idle service has none. Watch them with redis-cli monitor.
 //
 // # Failure
 //
@@ -32,6 +48,14 @@
 // A server that is failed over loses the writes that its replica had not received. A key then has at most what it had
 // before them: each fail-over can admit once more what was admitted in that moment, and never more than a full quota for a
 // key. Redis bounds the moment with min-replicas-to-write and min-replicas-max-lag.
+//
+// # The client
+//
+// The hooks of a plain client, such as OpenTelemetry's, see the calls only if it was built with ContextTimeoutEnabled, and
+// with a ReadTimeout and a WriteTimeout of at least Config.Timeout, as the defaults are. Of any other plain client the
+// connections are shared, but go-redis drops the hooks where it changes a time-out; one for a Cluster or a Ring gets
+// connections of its own, which its hooks do not see either. With DialerRetries: 1 a plain client tells a refused connection
+// at once, and not at the end of the time-out.
 //
 // # Cluster
 //
