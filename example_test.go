@@ -225,31 +225,26 @@ func Example_fleet() {
 	// Output: 200 200 429
 }
 
-// What an outage looks like to an observer: calls to Redis with what they took, and what the breaker makes of them. One
-// function sees the store and the fallback; the guard's own Observer would see the decisions.
+// What an observer sees of an outage: calls to Redis, with what they took, and what the breaker makes of them.
 func Example_observer() {
 	watch := limiter.ObserverFunc(func(e limiter.Event) {
-		states := map[uint8]string{limiter.BreakerClosed: "closed", limiter.BreakerHalfOpen: "half open", limiter.BreakerOpen: "open"}
 		switch e.Kind {
-		case limiter.EventStore: // rounded only for this example
-			fmt.Println(e.Name, e.Op, e.Duration.Round(time.Minute), "failed:", e.Err != nil)
-		case limiter.EventBreaker: // Err is the cause of an outage
-			fmt.Println(e.Name, "breaker", states[e.State], "by an outage:", errors.Is(e.Err, limiter.ErrUnavailable))
+		case limiter.EventStore: // rounded, for every run to print the same
+			fmt.Println("redis:", e.Op, e.Duration.Round(time.Minute), "failed:", e.Err != nil)
+		case limiter.EventBreaker: // Err is the cause; the other states are BreakerHalfOpen and BreakerClosed
+			fmt.Println("breaker open:", e.State == limiter.BreakerOpen, "outage:", errors.Is(e.Err, limiter.ErrUnavailable))
 		}
 	})
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: 1})
-	shared := spillway.Must(redislimit.New(redislimit.Config{Client: rdb, Name: "redis", Observer: watch}))
-	safe := spillway.Must(fallback.New(fallback.Config{Primary: shared, Failures: 2, Name: "redis", Observer: watch}))
-	guard := spillway.Must(spillway.New(spillway.Config{
-		Limiter:  safe,
-		Policies: []spillway.Policy{{Name: "client", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)}},
-	}))
-	try(stdhttp.Middleware(guard)(ok), 3, "GET", "/")
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: 1}) // nobody listens
+	shared := spillway.Must(redislimit.New(redislimit.Config{Client: rdb, Observer: watch}))
+	safe := spillway.Must(fallback.New(fallback.Config{Primary: shared, Failures: 2, Observer: watch}))
+	for range 3 {
+		_, _ = safe.Allow(context.Background(), limiter.Key{Space: "mail", ID: "user=bob"}, limiter.PerMinute(8), 1)
+	}
 	// Output:
-	// redis take 0s failed: true
-	// redis take 0s failed: true
-	// redis breaker open by an outage: true
-	// 200 200 200
+	// redis: take 0s failed: true
+	// redis: take 0s failed: true
+	// breaker open: true outage: true
 }
 
 // A limit whose key is known only inside a handler.
