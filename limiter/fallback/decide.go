@@ -111,14 +111,23 @@ func remembered(takes []limiter.Take) bool {
 func together(takes []limiter.Take, k int) (n int) {
 	t := &takes[k]
 	for i := range takes {
-		if o := &takes[i]; o.Key == t.Key && o.Limit.Algorithm == t.Limit.Algorithm && o.Shadow == t.Shadow {
-			if n > math.MaxInt-o.N {
-				return math.MaxInt
-			}
-			n += o.N
+		if o := &takes[i]; sameCounter(o, t) && o.Shadow == t.Shadow {
+			n = sum(n, o.N)
 		}
 	}
 	return n
+}
+
+func sameCounter(a, b *limiter.Take) bool {
+	return a.Limit.Algorithm == b.Limit.Algorithm && a.Key == b.Key
+}
+
+// sum is a + b, or as much as fits: that is beyond every quota.
+func sum(a, b int) int {
+	if a > math.MaxInt-b {
+		return math.MaxInt
+	}
+	return a + b
 }
 
 // scratch is the takes of a call, under the shares of their limits.
@@ -178,17 +187,23 @@ func (l *Limiter) warm(key limiter.Key, limit limiter.Limit, n int) {
 // and then it is charged by them.
 const tries = 3
 
-// warmAll is warm for the takes of a group that has passed. As shadow takes each is booked by itself: the shares of some
-// may be spent.
+// warmAll is warm for the takes of a group that has passed. As shadow takes each key is booked by itself: the shares of some
+// may be spent. Takes of one key are summed up first, since they pass together or not at all: cut down one by one, several
+// small ones would come to nothing while the share could bear some of them.
 func (l *Limiter) warmAll(at time.Time, takes []limiter.Take) {
 	s := l.borrow(takes)
 	defer l.giveBack(s)
 	left := s.takes[:0]
 	for _, t := range s.takes {
-		if t.N > 0 && t.Decision.Allowed {
-			t.Shadow, t.MaxDelay = true, math.MaxInt64
-			left = append(left, t)
+		if t.N <= 0 || !t.Decision.Allowed {
+			continue
 		}
+		if k := slices.IndexFunc(left, func(o limiter.Take) bool { return sameCounter(&o, &t) }); k >= 0 {
+			left[k].N = sum(left[k].N, t.N)
+			continue
+		}
+		t.Shadow, t.MaxDelay = true, math.MaxInt64
+		left = append(left, t)
 	}
 	for range tries {
 		if len(left) == 0 {

@@ -81,6 +81,26 @@ func TestAShareIsDrained(t *testing.T) {
 	}
 }
 
+// Takes of one key in one call are charged together: what the share has left of them, however they are cut.
+func TestTakesOfOneKeyDrainTogether(t *testing.T) {
+	for _, units := range [][]int{{1, 1, 1, 1, 1}, {10, 10}, {3, 0, 3}, {1, 4}} {
+		for _, shadow := range []bool{false, true} {
+			s := newStore(t)
+			l := newLimiter(t, fallback.Config{Primary: s, Replicas: 5})
+			limit := limiter.PerDay(20)
+			var takes []limiter.Take
+			for k, n := range units {
+				takes = append(takes, limiter.Take{Key: key, Limit: limit, N: n, Shadow: shadow && k > 0})
+			}
+			passed, err := l.AllowAll(ctx, time.Time{}, takes)
+			require.NoError(t, err)
+			require.True(t, passed)
+			trip(t, l, s)
+			require.Zero(t, take(t, l, limit, 0).Remaining, "%v units are more than the share of 4", units)
+		}
+	}
+}
+
 func TestAQueueIsKeptWarmThroughAllow(t *testing.T) {
 	s := newStore(t)
 	l := newLimiter(t, fallback.Config{Primary: s, Replicas: 2})
