@@ -25,7 +25,9 @@ type CensusConfig struct {
 	// nobody else.
 	Prefix string
 	// Interval is how often a replica reports, a quarter more or less at random; zero: 2 s. One that has not reported for
-	// three of them does not count any more.
+	// three of them does not count any more. Replicas may differ in it, as while it is
+	// rolled out: each is counted by its own. Only a Redis that comes back empty is then believed too early by those who
+	// report more often than others.
 	Interval time.Duration
 	// Timeout bounds one report; zero: 250 ms. No request waits for it.
 	Timeout time.Duration
@@ -66,8 +68,9 @@ const (
 	missed          = 3 // intervals without a report after which a replica does not count
 )
 
-// census reports one replica and returns how many there are, in one step. Times are the server's, in ms. A replica that
-// leaves gives no time to live.
+// census reports one replica and returns how many there are, in one step. Times are the server's, in ms. The score of a
+// replica is when its report runs out: each knows its own interval and nobody else's, and those differ while the setting is
+// rolled out. A replica that leaves gives no time to live.
 var census = rediscall.NewScript(`
 local ttl = tonumber(ARGV[2])
 if ttl == 0 then
@@ -76,9 +79,11 @@ if ttl == 0 then
 end
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ttl))
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('ZADD', KEYS[1], string.format('%.0f', now + ttl), ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now))
+if redis.call('PTTL', KEYS[1]) < ttl then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
 return tostring(redis.call('ZCARD', KEYS[1]))
 `)
 

@@ -164,7 +164,7 @@ func TestCensusOnRedis(t *testing.T) {
 	for _, e := range entries {
 		require.InDelta(t, now.UnixMilli(), e.Score, 60_000)
 	}
-	stale := redis.Z{Member: "dead", Score: entries[0].Score - 10_000}
+	stale := redis.Z{Member: "dead", Score: float64(now.UnixMilli() - 1)}
 	require.NoError(t, rdb.ZAdd(ctx, found, stale).Err())
 	n, err := three[0].Report(ctx, false)
 	require.NoError(t, err)
@@ -173,6 +173,35 @@ func TestCensusOnRedis(t *testing.T) {
 	n, err = three[2].Report(ctx, true)
 	require.NoError(t, err)
 	require.Equal(t, 2, n, "who leaves is gone at once")
+}
+
+// Replicas that differ in their interval, as while it is rolled out, count each other: each by its own.
+func TestCensusOfDifferentIntervals(t *testing.T) {
+	server := redistest.Shared(t)
+	prefix := redistest.Prefix(t)
+	of := func(interval time.Duration) *fallback.Census {
+		c, err := fallback.NewCensus(fallback.CensusConfig{
+			Client: server.Client(), Prefix: prefix, Timeout: 5 * time.Second, Interval: interval,
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	rare, often := of(time.Hour), of(10*time.Millisecond)
+	_, err := rare.Report(ctx, false)
+	require.NoError(t, err)
+	// The hour passes for nobody but the reports: as if made 10 s ago, they are late for one and not for the other.
+	found := prefix + ":replicas"
+	members, err := server.Client().ZRange(ctx, found, 0, -1).Result()
+	require.NoError(t, err)
+	require.NoError(t, server.Client().ZIncrBy(ctx, found, -10_000, members[0]).Err())
+
+	n, err := often.Report(ctx, false)
+	require.NoError(t, err)
+	require.Equal(t, 2, n, "who reports rarely is alive for who reports often")
+	ttl, err := server.Client().PTTL(ctx, found).Result()
+	require.NoError(t, err)
+	require.Greater(t, ttl, 2*time.Hour, "the key lives as long as the longest report")
 }
 
 // A census that is started counts itself, and takes itself out when it is closed.
