@@ -95,10 +95,24 @@ func TestWhatTrips(t *testing.T) {
 		}},
 		{"a deadline of the caller", false, func(t *testing.T, l *fallback.Limiter, s *store) {
 			s.slow.Store(int64(time.Second))
+			short, cancel := context.WithTimeout(ctx, 19*time.Millisecond)
+			defer cancel()
+			_, err := l.Allow(short, key, limit, 1)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		}},
+		{"a deadline of the caller that was long enough", true, func(t *testing.T, l *fallback.Limiter, s *store) {
+			s.slow.Store(int64(time.Second))
 			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 			defer cancel()
 			_, err := l.Allow(short, key, limit, 1)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
+		}},
+		{"a caller who leaves as late", false, func(t *testing.T, l *fallback.Limiter, s *store) {
+			s.slow.Store(int64(time.Second))
+			leaving, leave := context.WithCancel(ctx)
+			defer time.AfterFunc(100*time.Millisecond, leave).Stop()
+			_, err := l.Allow(leaving, key, limit, 1)
+			require.ErrorIs(t, err, context.Canceled)
 		}},
 		{"a deadline of the caller that the primary takes for its own", false, func(t *testing.T, l *fallback.Limiter, s *store) {
 			s.fail(errGone)
@@ -158,6 +172,27 @@ func TestWhatTrips(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Callers whose deadlines are all shorter than the time-out of a silent primary are decided by the share, once a few have
+// waited in vain.
+func TestShortDeadlinesEndInTheShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		l := newLimiter(t, fallback.Config{Primary: s})
+		s.slow.Store(int64(time.Hour))
+		for k := range 50 {
+			short, cancel := context.WithTimeout(ctx, 40*time.Millisecond)
+			d, err := l.Allow(short, key, limit, 1)
+			cancel()
+			if k < 5 {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, limiter.ViaFallback, d.Via)
+		}
+	})
 }
 
 func TestSlownessCanBeOff(t *testing.T) {

@@ -25,9 +25,8 @@ type CensusConfig struct {
 	// nobody else.
 	Prefix string
 	// Interval is how often a replica reports, a quarter more or less at random; zero: 2 s. One that has not reported for
-	// three of them does not count any more. Replicas may differ in it, as while it is
-	// rolled out: each is counted by its own. Only a Redis that comes back empty is then believed too early by those who
-	// report more often than others.
+	// three of them does not count any more. Replicas may differ in it, as while it is rolled out: each is counted by its
+	// own. Only a Redis that comes back empty is then believed too early by those who report more often than others.
 	Interval time.Duration
 	// Timeout bounds one report; zero: 250 ms. No request waits for it.
 	Timeout time.Duration
