@@ -15,14 +15,21 @@
 // left are passed on as they are, for what is wrong with a request or a configuration is no outage.
 //
 // After Config.Failures such calls in a row a circuit breaker opens. Then the primary is not asked at all, and an outage
-// costs nobody time. Calls slower than Config.SlowCall count as failures too, though their decisions stand; bad
-// input, callers who left and denials that the primary remembers without asking its store count as nothing, except a
-// caller who left after SlowCall: the primary was slow. After
-// Config.Cooldown and up to half as much again, at random, one call tries the primary while all others stay with the
-// secondary. If it succeeds, the breaker closes; if not, that call is answered by the secondary and the next cool-down
-// begins. Each change is a [limiter.EventBreaker]. Each replica has its own breaker: they do not agree on an outage.
+// costs nobody time. Calls slower than Config.SlowCall count as failures too, though their decisions stand. Bad input,
+// callers who left and denials that the primary remembers without asking its store count as nothing, except a caller who
+// left after SlowCall: the primary was slow. After Config.Cooldown and up to half as much again, at random, one call tries
+// the primary while all others stay with the secondary. If it succeeds, the breaker closes; if not, that call is answered by
+// the secondary and the next cool-down begins. Each change is a [limiter.EventBreaker]. Each replica has its own breaker:
+// they do not agree on an outage.
 //
-// Decisions of the secondary say [limiter.ViaFallback], and their Limit is the share that was applied.
+// A caller whose own deadline passes while the primary is silent gets his context's error: the time he had is over, so
+// nothing is asked for him any more. If that was 20 ms or more, it counts as a failure, as an outage would not be noticed
+// where all deadlines are shorter than the primary's time-out. Shorter ones count as nothing: if nobody has a longer
+// deadline, the breaker does not open, and in an outage each of those calls ends in its error.
+//
+// Decisions of the secondary say [limiter.ViaFallback], and their Limit is the share that was applied. Refunds go by that, so
+// limiters of this package do not nest: [New] refuses one as Primary or Secondary. It cannot see one inside of a wrapper;
+// then refunds of what the inner secondary booked go to the share of the outer one, which errs towards refusal.
 //
 // # The share
 //

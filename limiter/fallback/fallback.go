@@ -18,10 +18,10 @@ import (
 // Config is what [New] takes. Only Primary is required.
 type Config struct {
 	// Primary decides while it works. It has to bound its calls itself, as the limiters on Redis here do, and to say
-	// [limiter.ErrUnavailable] when it cannot decide: nothing else leads to the secondary.
+	// [limiter.ErrUnavailable] when it cannot decide: nothing else leads to the secondary. It cannot be a *Limiter.
 	Primary limiter.Limiter
 	// Secondary decides while the primary does not; nil: a memory limiter of its own, which Close closes. Every take that
-	// the primary admits is charged to it as well, so it should cost no trip.
+	// the primary admits is charged to it as well, so it should cost no trip. It cannot be a *Limiter.
 	Secondary limiter.Limiter
 
 	// Replicas is how many processes share the limits, 1…[MaxReplicas]; zero: 1. It is the floor of the Census. Too low
@@ -105,6 +105,12 @@ func New(c Config) (*Limiter, error) {
 	if c.Primary == nil {
 		bad("no Primary")
 	}
+	if _, is := c.Primary.(*Limiter); is {
+		bad("Primary is a *fallback.Limiter: refunds could not tell whose ViaFallback is meant")
+	}
+	if _, is := c.Secondary.(*Limiter); is {
+		bad("Secondary is a *fallback.Limiter: refunds could not tell whose ViaFallback is meant")
+	}
 	if c.Replicas < 0 || c.Replicas > MaxReplicas {
 		bad("Replicas %d are outside 1…%d", c.Replicas, MaxReplicas)
 	}
@@ -175,6 +181,12 @@ var (
 	errNoBatch = fmt.Errorf("fallback: groups need a limiter.Batcher as primary and as secondary: %w", errors.ErrUnsupported)
 )
 
+// silence is how long a caller with a deadline has to have waited in vain to say something about the primary. Where every
+// caller's deadline is shorter than the primary's time-out, nobody else notices an outage. It is many round trips, so that
+// a deadline that was as good as over when the primary was asked is not held against it, and less than the time-out of the
+// limiters on Redis here.
+const silence = 20 * time.Millisecond
+
 // judge says what the end of a call to the primary means for the breaker. began is when it was made.
 func (l *Limiter) judge(ctx context.Context, err error, began time.Duration) error {
 	took := l.breaker.now() - began
@@ -185,6 +197,8 @@ func (l *Limiter) judge(ctx context.Context, err error, began time.Duration) err
 	case err == nil:
 		return nil
 	case errors.Is(err, limiter.ErrUnavailable) && ctx.Err() == nil:
+		return l.breaker.failed(began, err)
+	case took >= silence && (errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded)):
 		return l.breaker.failed(began, err)
 	}
 	// Bad input, a closed limiter, something not supported, or a caller who has left.

@@ -27,6 +27,15 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}
 }
 
+// Refunds go by where a decision was made, which is said once.
+func TestNoNesting(t *testing.T) {
+	inner := newLimiter(t, fallback.Config{Primary: newMemory(t)})
+	_, err := fallback.New(fallback.Config{Primary: inner, Secondary: inner})
+	require.ErrorIs(t, err, limiter.ErrInvalid)
+	require.ErrorContains(t, err, "Primary is a *fallback.Limiter")
+	require.ErrorContains(t, err, "Secondary is a *fallback.Limiter")
+}
+
 func TestShareIsWhatTheSecondaryCountsBy(t *testing.T) {
 	s := newStore(t)
 	l := newLimiter(t, fallback.Config{Primary: s, Replicas: 4})
