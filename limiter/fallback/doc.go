@@ -81,6 +81,10 @@
 // it cannot know what was admitted before it; one that restarts in an outage has it for a second time. Units given back are
 // units not admitted. A refund of what the primary booked goes to the share too, up to its quota, so an outage begins with
 // at most a full share also where more was given back than had been charged; during an outage it goes nowhere.
+// The share finds it by its instant, which is the primary's. For a TokenBucket that is enough; a window finds it if it is the
+// same window, or cell, by both clocks; a SlidingLog only if both have the very same instants, as with one given for the
+// call, and never what a store booked by its own clock. What is not found stays charged to the share until its window is
+// over: in an outage too much is refused, never admitted.
 //
 // # Cost
 //

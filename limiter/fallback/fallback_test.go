@@ -216,6 +216,49 @@ func TestRefundsGoToWhereTheBookingIs(t *testing.T) {
 	require.Equal(t, []int{7, 2}, []int{left(s.Limiter, limit), left(second, share)}, "a booking of the secondary")
 }
 
+// ahead is a primary whose clock is a second ahead of this process.
+type ahead struct{ *store }
+
+func (s ahead) AllowAll(ctx context.Context, at time.Time, takes []limiter.Take) (bool, error) {
+	passed, err := s.store.AllowAll(ctx, at, takes)
+	for k := range takes {
+		if d := &takes[k].Decision; d.Mark != 0 {
+			d.Mark += int64(time.Second)
+		}
+	}
+	return passed, err
+}
+
+func (s ahead) Refund(ctx context.Context, at time.Time, t *limiter.Take) error {
+	own := *t
+	own.Decision.Mark -= int64(time.Second)
+	return s.store.Refund(ctx, at, &own)
+}
+
+// A refund of the primary's reaches the share if the share can find the booking by the primary's instant. If not, the share
+// stays charged.
+func TestRefundsFindTheirInstant(t *testing.T) {
+	for a, want := range map[limiter.Algorithm]int{
+		limiter.TokenBucket: 10, limiter.FixedWindow: 10, limiter.SlidingWindow: 10, limiter.SlidingLog: 7,
+	} {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // at midnight: no window ends
+				s := newStore(t)
+				l := newLimiter(t, fallback.Config{Primary: ahead{s}, Replicas: 2})
+				limit := limiter.PerDay(20).With(a)
+				takes := []limiter.Take{{Key: key, Limit: limit, N: 3}}
+				passed, err := l.AllowAll(ctx, time.Time{}, takes)
+				require.NoError(t, err)
+				require.True(t, passed)
+				require.NoError(t, l.Refund(ctx, time.Time{}, &takes[0]))
+				require.Equal(t, 20, take(t, l, limit, 0).Remaining)
+				trip(t, l, s)
+				require.Equal(t, want, take(t, l, limit, 0).Remaining)
+			})
+		})
+	}
+}
+
 func TestResetForgetsOnBothSides(t *testing.T) {
 	s, second := newStore(t), newMemory(t)
 	l := newLimiter(t, fallback.Config{Primary: s, Secondary: second})
