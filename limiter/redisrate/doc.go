@@ -42,6 +42,7 @@
 // redis_rate by itself lets more through than asked where intervals are near the 60 ns grid of its numbers: 5 % more at
 // 1.6 million per second, everything above 33 million. It answers a finite wait to a cost that can never pass, 0 left to
 // every refusal, credits a negative cost, writes when only looking, waits a fraction of a microsecond too short, fails on
-// a rate of 0, wraps waits above 292 years, and panics on a malformed reply. Its AllowAtMost charges fractions that it
-// does not report, and is not used here. A call that may have run is never repeated, so a lost reply counts once.
+// a rate of 0, wraps waits above 292 years, lets everything pass under a key that holds a nan, and panics on a malformed
+// reply. Its AllowAtMost charges fractions that it does not report, and is not used here. A call that may have
+// run is never repeated, so a lost reply counts once.
 package redisrate

@@ -71,6 +71,29 @@ func TestSilentServer(t *testing.T) {
 	require.ErrorIs(t, l.Reset(context.Background(), key), limiter.ErrUnavailable)
 }
 
+// A nan is less than nothing and more than nothing: redis_rate's script would let everything pass, for ever.
+func TestNotANumber(t *testing.T) {
+	ctx, rdb := context.Background(), redistest.Start(t).Client()
+	l := newLimiter(t, redisrate.Config{Client: rdb, Timeout: patient})
+	key := limiter.Key{ID: "x"}
+	for _, value := range []string{"nan", "-nan", "NaN"} {
+		require.NoError(t, rdb.Set(ctx, "rate:x", value, 0).Err())
+		for _, n := range []int{0, 1, 5, 6} {
+			d, err := l.Allow(ctx, key, slow, n)
+			require.ErrorIs(t, err, limiter.ErrInvalid, "%s, %d units", value, n)
+			require.NotErrorIs(t, err, limiter.ErrUnavailable)
+			require.Zero(t, d)
+		}
+		left, err := rdb.Get(ctx, "rate:x").Result()
+		require.NoError(t, err)
+		require.Equal(t, value, left, "the key is left alone")
+	}
+	require.NoError(t, l.Reset(ctx, key))
+	d, err := l.Allow(ctx, key, slow, 1)
+	require.NoError(t, err)
+	require.Equal(t, 4, d.Remaining)
+}
+
 // What somebody else has put under a key opens no gate.
 func TestForeignValues(t *testing.T) {
 	ctx, rdb := context.Background(), redistest.Start(t).Client()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -191,8 +192,12 @@ func (o *once) Eval(ctx context.Context, source string, keys []string, args ...a
 func (o *once) run(ctx context.Context, s *rediscall.Script, keys []string, args []any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
 	reply, err := o.call.RunAny(ctx, s, keys, args...)
-	if err == nil && !wellFormed(reply) {
+	switch {
+	case err != nil:
+	case !wellFormed(reply):
 		err = fmt.Errorf("%w: redis_rate's script was answered %T", limiter.ErrUnavailable, reply)
+	case !isNumber(reply):
+		err = fmt.Errorf("%w: the key holds what is not a number", limiter.ErrInvalid)
 	}
 	if err != nil {
 		cmd.SetErr(err)
@@ -213,6 +218,14 @@ func wellFormed(reply any) bool {
 	_, retry := v[2].(string)
 	_, reset := v[3].(string)
 	return allowed && remaining && retry && reset
+}
+
+// isNumber reports whether a well-formed reply was counted from a number. Under a nan that somebody has put there, every
+// comparison of the script is false: it admits whatever is asked, and writes nothing, so it would do so for ever.
+func isNumber(reply any) bool {
+	resetAfter, _ := reply.([]any)[3].(string)
+	v, err := strconv.ParseFloat(resetAfter, 64) // which knows "nan", and not Lua's "-nan"
+	return err == nil && !math.IsNaN(v)
 }
 
 // Del removes the key of a Reset.

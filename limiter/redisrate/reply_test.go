@@ -21,3 +21,9 @@ func TestWellFormed(t *testing.T) {
 		require.False(t, wellFormed(reply), "%v", reply)
 	}
 }
+
+func TestIsNumber(t *testing.T) {
+	for text, want := range map[string]bool{"0.2": true, "1e+300": true, "inf": true, "-inf": true, "nan": false, "-nan": false, "": false} {
+		require.Equal(t, want, isNumber([]any{int64(1), int64(4), "-1", text}), text)
+	}
+}
