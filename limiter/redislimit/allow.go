@@ -3,6 +3,7 @@ package redislimit
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-go/spillway/internal/rediscall"
@@ -31,21 +32,29 @@ func (l *Limiter) AllowAll(ctx context.Context, at time.Time, takes []limiter.Ta
 	if g == nil {
 		g = new(group)
 	}
-	if err := l.gather(g, takes); err != nil {
-		l.free(g)
-		return false, err
+	err := l.gather(g, takes)
+	if err == nil {
+		g.now = l.reading(at)
+		if err = l.ask(ctx, g); err != nil {
+			g = nil // may be under way still
+		} else {
+			err = l.decide(g)
+		}
 	}
-	g.now = l.reading(at)
-	if err := l.ask(ctx, g); err != nil {
-		return false, err // g may be under way still
-	}
-	err := l.decide(g)
 	ok := err == nil && g.answer(takes)
-	l.free(g)
+	if g != nil {
+		l.free(g)
+	}
+	if err == nil {
+		return ok, nil
+	}
+	for k := range takes {
+		takes[k].Decision = limiter.Decision{}
+	}
 	if errors.Is(err, limiter.ErrUnavailable) && ctx.Err() != nil {
 		err = ctx.Err() // a caller who has left says nothing about the store
 	}
-	return ok, err
+	return false, err
 }
 
 // ask gets a group asked for, or decided from what is remembered. The error is that of a context that ended first.
@@ -57,23 +66,51 @@ func (l *Limiter) ask(ctx context.Context, g *group) error {
 		}
 	case l.denials != nil && l.denials.refuses(g, l.caller):
 	case l.client.Sharded() && g.scattered():
-		l.scatter(ctx, g)
+		return l.detached(ctx, g, l.scatter)
+	case l.lines == nil:
+		return l.detached(ctx, g, func(ctx context.Context, g *group) { l.send(ctx, []*group{g}) })
 	default:
-		return l.askAtOnePlace(ctx, g)
+		return l.askInLine(ctx, g)
 	}
 	return nil
 }
 
-// askAtOnePlace is ask for a group whose keys have one place.
-func (l *Limiter) askAtOnePlace(ctx context.Context, g *group) error {
+// detached calls f, which decides g within the time-out. A caller whose deadline comes first leaves it to itself, and what it
+// books then is given back.
+func (l *Limiter) detached(ctx context.Context, g *group, f func(context.Context, *group)) error {
+	ctx = rediscall.Since(ctx, time.Now()) // there may be several round trips, within one time-out
+	if d, ok := ctx.Deadline(); !ok || time.Until(d) >= l.client.Timeout() {
+		f(ctx, g)
+		return nil
+	}
+	var over atomic.Bool // one of the two came first
+	done := make(chan struct{})
+	go func() {
+		f(rediscall.Since(context.WithoutCancel(ctx), time.Now()), g)
+		if over.CompareAndSwap(false, true) {
+			close(done)
+			return
+		}
+		l.giveUp([]*group{g})
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		if over.CompareAndSwap(false, true) {
+			return ctx.Err()
+		}
+		<-done
+		return nil
+	}
+}
+
+// askInLine is ask for a group whose keys have one place, in a round trip with others.
+func (l *Limiter) askInLine(ctx context.Context, g *group) error {
 	start := time.Now()
 	sharded := l.client.Sharded()
 	if sharded || g.calendar() {
 		ctx = rediscall.Since(ctx, start) // there may be two round trips, within one time-out
-	}
-	if l.lines == nil {
-		l.send(ctx, []*group{g})
-		return nil
 	}
 	var node any
 	if sharded {

@@ -67,7 +67,7 @@ func (d *denials) refuses(g *group, caller bool) bool {
 		var seen *sighting
 		seen, p.epoch = d.shard(p.key).get(p.key)
 		// The epochs are needed even where one part that was not seen lately makes it necessary to ask.
-		if known = known && seen != nil && seen.rule == p.rule && now.Sub(seen.received) < d.longest; !known {
+		if known = known && seen != nil && seen.rule == p.rule && now.Sub(seen.sent) < d.longest; !known {
 			continue
 		}
 		early, late := g.now, g.now

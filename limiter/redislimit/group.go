@@ -141,7 +141,7 @@ func (l *Limiter) gather(g *group, takes []limiter.Take) error {
 	return nil
 }
 
-// partOf returns the part that a take counts with, which may be a new one.
+// partOf returns the part that a take counts with, which may be a new one. Counters are what they are called on the server.
 func (l *Limiter) partOf(g *group, t *limiter.Take) (int, error) {
 	r, err := l.rules.get(t.Limit)
 	if err != nil {
@@ -150,10 +150,14 @@ func (l *Limiter) partOf(g *group, t *limiter.Take) (int, error) {
 	if t.N < 0 {
 		return 0, fmt.Errorf("%w: n %d is negative", limiter.ErrInvalid, t.N)
 	}
+	made := part{id: t.Key, rule: r, maxDelay: t.MaxDelay, shadow: t.Shadow}
+	if !r.stateless() {
+		made.key = l.render(t.Key, t.Limit.Algorithm)
+	}
 	at := -1
 	for i := range g.parts {
 		p := &g.parts[i]
-		if p.id != t.Key || p.rule.limit.Algorithm != t.Limit.Algorithm {
+		if p.key != made.key || made.key == "" && (p.id != t.Key || p.rule != r) {
 			continue
 		}
 		if p.rule.limit != t.Limit {
@@ -163,15 +167,11 @@ func (l *Limiter) partOf(g *group, t *limiter.Take) (int, error) {
 			at = i
 		}
 	}
-	if at >= 0 {
-		return at, nil
+	if at < 0 {
+		g.parts = append(g.parts, made)
+		at = len(g.parts) - 1
 	}
-	p := part{id: t.Key, rule: r, maxDelay: t.MaxDelay, shadow: t.Shadow}
-	if !r.stateless() {
-		p.key = l.render(t.Key, t.Limit.Algorithm)
-	}
-	g.parts = append(g.parts, p)
-	return len(g.parts) - 1, nil
+	return at, nil
 }
 
 // addUnits is a + b without overflow: a sum that large is beyond every quota.

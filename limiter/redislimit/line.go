@@ -56,7 +56,7 @@ func (l *line) do(ctx context.Context, now time.Time, g *group) error {
 		l.trips++
 		l.began = now
 		l.expire(now)
-		if len(l.queue) == 0 {
+		if len(l.queue) == 0 && !early(ctx, now.Add(l.timeout)) {
 			l.mu.Unlock()
 			defer l.next()
 			l.send(ctx, append(make([]*group, 0, 1), g))
@@ -100,9 +100,15 @@ func (l *line) wait(ctx context.Context, g *group) error {
 	}
 }
 
+// early reports whether a context's deadline comes before the end of a trip.
+func early(ctx context.Context, end time.Time) bool {
+	d, ok := ctx.Deadline()
+	return ok && d.Before(end)
+}
+
 // leadUntil makes a trip for g and those who wait, and leaves it to its fate when the leader's own deadline comes first.
 func (l *line) leadUntil(ctx context.Context, g *group) error {
-	if d, ok := ctx.Deadline(); !ok || !d.Before(g.since.Add(l.timeout)) {
+	if !early(ctx, g.since.Add(l.timeout)) {
 		l.lead(g, true)
 		return nil
 	}

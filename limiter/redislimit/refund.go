@@ -3,6 +3,7 @@ package redislimit
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spillway-go/spillway/internal/rediscall"
@@ -55,21 +56,34 @@ func (l *Limiter) Reset(ctx context.Context, key limiter.Key) error {
 	if err := l.open(ctx); err != nil {
 		return err
 	}
-	args := []any{"del"}
+	var keys []string
 	for _, a := range limiter.Algorithms() {
-		if k := l.render(key, a); len(args) == 1 || k != args[1] {
-			args = append(args, k)
+		if k := l.render(key, a); !slices.Contains(keys, k) {
+			keys = append(keys, k)
 		}
-	}
-	keys := make([]string, len(args)-1)
-	for i := range keys {
-		keys[i] = args[i+1].(string)
 	}
 	defer l.forget(keys...)()
 	return l.observed("reset", len(keys), func() error {
-		_, err := l.client.Do(ctx, args...)
-		return err
+		ctx := rediscall.Since(ctx, time.Now())
+		if !l.client.Sharded() || tag(keys[0]) != keys[0] {
+			return l.del(ctx, keys...)
+		}
+		for _, k := range keys { // without an identity in braces they have places of their own
+			if err := l.del(ctx, k); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+func (l *Limiter) del(ctx context.Context, keys ...string) error {
+	args := []any{"del"}
+	for _, k := range keys {
+		args = append(args, k)
+	}
+	_, err := l.client.Do(ctx, args...)
+	return err
 }
 
 // forget makes the deny cache forget keys that are about to gain units, and again when they have.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 	"time"
-
-	"github.com/spillway-go/spillway/internal/rediscall"
 )
 
 // tag is what decides a key's place on a Cluster or a Ring: what stands between the first brace and the next, or all of it.
@@ -75,7 +73,6 @@ func (g *group) queues() bool {
 // Until then others may see units missing that are about to come back.
 func (l *Limiter) scatter(ctx context.Context, g *group) {
 	split, from := g.split()
-	ctx = rediscall.Since(ctx, time.Now())
 	var first, last []*group
 	for _, s := range split {
 		switch {
@@ -111,7 +108,8 @@ func (l *Limiter) scatter(ctx context.Context, g *group) {
 			return
 		}
 		for i := range s.parts {
-			g.parts[from[k][i]].decision = s.parts[i].decision
+			p := &g.parts[from[k][i]]
+			p.decision, p.booked = s.parts[i].decision, s.parts[i].booked
 		}
 	}
 	g.decided = true

@@ -38,7 +38,7 @@ func TestScriptIsPortable(t *testing.T) {
 	require.Len(t, used, len(since))
 	require.Len(t, regexp.MustCompile(`\bredis\.\w+`).FindAllString(code, -1), 2, "redis.call and redis.pcall alone, once")
 	for _, m := range regexp.MustCompile(`\bkey\b[^\n]*=[^=][^\n]*`).FindAllString(code, -1) {
-		if strings.HasPrefix(m, "key, rule =") || strings.HasPrefix(m, "key =") {
+		if strings.HasPrefix(m, "key, rule =") || strings.HasPrefix(m, "key, burst =") || strings.HasPrefix(m, "key =") {
 			require.Contains(t, m, "= KEYS[")
 		}
 	}

@@ -113,13 +113,16 @@ func slotMoves(t *testing.T, c *redistest.Cluster, heeds *redis.ClusterClient) {
 	rendered := alice.Render("", "")
 	from, to := c.MasterOf(rendered), c.OtherMaster(rendered)
 	type run struct {
-		loads []*load
-		l     *redislimit.Limiter
+		loads   []*load
+		l       *redislimit.Limiter
+		patient *redislimit.Limiter
 	}
 	var runs []run
 	for i, rdb := range []*redis.ClusterClient{c.Client(), heeds} {
-		l := open(t, redislimit.Config{Client: rdb, Prefix: fmt.Sprintf("move%d", i), DenyCache: -1})
-		r := run{l: l}
+		config := redislimit.Config{Client: rdb, Prefix: fmt.Sprintf("move%d", i), DenyCache: -1}
+		l := open(t, config)
+		config.Timeout, config.NoSharing = time.Minute, true // a busy machine moves slots slowly
+		r := run{l: l, patient: open(t, config)}
 		for _, a := range limiter.Algorithms() {
 			if a != limiter.LeakyBucket {
 				k := alice
@@ -146,7 +149,7 @@ func slotMoves(t *testing.T, c *redistest.Cluster, heeds *redis.ClusterClient) {
 	var wg sync.WaitGroup
 	for _, r := range runs {
 		wg.Go(func() {
-			ok, err := r.l.AllowAll(t.Context(), time.Time{}, []limiter.Take{
+			ok, err := r.patient.AllowAll(t.Context(), time.Time{}, []limiter.Take{
 				{Key: r.loads[0].keys[0], Limit: r.loads[0].limit, N: 1},
 				{Key: limiter.Key{Space: "new", ID: alice.ID}, Limit: limiter.PerDay(1), N: 1},
 			})

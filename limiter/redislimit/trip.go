@@ -177,6 +177,7 @@ func (l *Limiter) observe(op string, start time.Time, takes int, err error) {
 	if l.observer == nil {
 		return
 	}
+	defer func() { _ = recover() }() // an observer's fault is not the decision's
 	e := limiter.Event{Kind: limiter.EventStore, Time: start, Name: l.name, Op: op, Duration: time.Since(start), N: takes, Err: err}
 	if err != nil {
 		e.Reason = rediscall.Cause(err)
