@@ -12,8 +12,8 @@ type Limiter interface {
 	// place that would have to wait is refused here (see [Take].MaxDelay). n == 0 looks and writes nothing; n < 0 is
 	// [ErrInvalid]. The instant is the store's own clock, read where the state is locked.
 	//
-	// A non-nil error means that no decision was made and nothing was taken: [ErrUnavailable], [ErrInvalid],
-	// [ErrClosed] or the context's error. The decision is then zero.
+	// A non-nil error means that no decision was made: [ErrUnavailable], [ErrInvalid], [ErrClosed] or the context's error.
+	// The decision is then zero, and nothing was taken, unless a shared store took it and its answer was lost.
 	Allow(ctx context.Context, key Key, limit Limit, n int) (Decision, error)
 }
 

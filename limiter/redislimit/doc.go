@@ -62,8 +62,9 @@
 // The braces in a key make all policies and windows of one identity share a slot, so they are one round trip on a Cluster
 // too. Takes of different identities in one call (a limit for an IP and one for everybody) are decided by one script for
 // each, all at once; where one refuses, the others get their units back in a second trip, and until then others may see
-// those units missing. A LeakyBucket is asked last, as its places cannot be given back. A refund that is lost in a failure
-// leaves the units charged.
+// those units missing. A LeakyBucket is asked last, as its places cannot be given back; a place that a shadow policy took at
+// another node stays taken. A refund that is lost in a failure leaves the units charged, and so does one of a log with more
+// than 4096 later entries, for Redis would be busy with it for too long.
 //
 // # Sharing round trips
 //
