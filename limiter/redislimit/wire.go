@@ -211,8 +211,10 @@ func (w *rule) state(stored string) (s limiter.State, err error) {
 		newest := int64(-maxTicks)
 		for from := uint32(0); len(r.s) > 0; {
 			at, to := r.instant(), r.uint32()
-			r.bad = r.bad || at < newest || at > s.At || to-from-1 >= limiter.MaxRate
-			s.Log.Append(limiter.Entry{At: at, Units: int32(to - from)})
+			r.bad = r.bad || at < newest || at > s.At || to-from > limiter.MaxRate
+			if to != from { // not all given back
+				s.Log.Append(limiter.Entry{At: at, Units: int32(to - from)})
+			}
 			newest, from = at, to
 		}
 	}
