@@ -15,7 +15,7 @@ const maxParts = 127
 // part is the takes of a call that count as one: those of one key and algorithm, shadow ones apart.
 type part struct {
 	id       limiter.Key
-	key      string // as rendered; empty for limits without state
+	key      string // as rendered; not used where the limit has no state
 	rule     *rule
 	n        int
 	maxDelay time.Duration
@@ -30,7 +30,7 @@ type part struct {
 	decision limiter.Decision
 }
 
-func (p *part) stateless() bool { return p.key == "" }
+func (p *part) stateless() bool { return p.rule.stateless() }
 
 // queues reports whether the part is a place in a queue, which cannot be given back.
 func (p *part) queues() bool {
@@ -157,7 +157,7 @@ func (l *Limiter) partOf(g *group, t *limiter.Take) (int, error) {
 	at := -1
 	for i := range g.parts {
 		p := &g.parts[i]
-		if p.key != made.key || made.key == "" && (p.id != t.Key || p.rule != r) {
+		if p.key != made.key || p.stateless() != made.stateless() || made.stateless() && (p.id != t.Key || p.rule != r) {
 			continue
 		}
 		if p.rule.limit != t.Limit {

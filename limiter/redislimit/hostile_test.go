@@ -139,3 +139,14 @@ func TestRefundsInALongLog(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, time.Hour-3*time.Millisecond, take[0].Decision.ResetAfter)
 }
+
+// A key without a name is a counter like any other, not an open gate.
+func TestTheEmptyKeyCounts(t *testing.T) {
+	l := open(t, redislimit.Config{Client: redistest.Start(t).Client()})
+	for k := range 7 {
+		d, err := l.Allow(context.Background(), limiter.Key{}, limiter.PerDay(5), 1)
+		require.NoError(t, err)
+		require.Equal(t, k < 5, d.Allowed)
+		require.NotEqual(t, limiter.ViaMemory, d.Via)
+	}
+}

@@ -25,6 +25,7 @@ func TestCluster(t *testing.T) {
 	t.Cleanup(func() { _ = heeds.Close() })
 	t.Run("conformance", func(t *testing.T) { conforms(t, heeds) })
 	t.Run("groups", func(t *testing.T) { groupsOfManyPlaces(t, c.Client()) })
+	t.Run("cases", func(t *testing.T) { casesOfClusters(t, c) })
 	if testing.Short() {
 		t.Skip("what follows takes seconds")
 	}
