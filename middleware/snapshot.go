@@ -67,14 +67,6 @@ type policy struct {
 	fixed    *toldLimit // the limit of every request, where it is a plain one; nil: ask
 }
 
-// policyState is what outlives a change of the policies: it belongs to the policy's name and stage.
-type policyState struct {
-	undecided atomic.Bool // no decision could be made at the last request
-	keyless   atomic.Bool // it has been told that requests have no key
-	malformed atomic.Bool // and that some are malformed
-	inflight  inflight
-}
-
 // told caches what responses tell of a policy by nominal limit: constant texts, rendered once.
 type told struct {
 	last atomic.Pointer[toldLimit]
@@ -478,26 +470,6 @@ func (p *policy) storeKey(id string) limiter.Key {
 		k = limiter.Key{ID: p.StoreKey(k)}
 	}
 	return k
-}
-
-// states keeps what outlives a snapshot.
-type states struct {
-	mu sync.Mutex
-	m  map[string]*policyState
-}
-
-func (s *states) of(p *policy) *policyState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.m == nil {
-		s.m = make(map[string]*policyState)
-	}
-	x := s.m[p.space]
-	if x == nil {
-		x = new(policyState)
-		s.m[p.space] = x
-	}
-	return x
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -33,10 +33,11 @@ type node struct {
 	bus  string // port of the cluster bus
 }
 
-// Missing reports whether redis-server is not installed.
+// Missing reports whether there is no redis-server to start and tests may do without: where the environment says CI=true
+// they may not, and [Start] fails.
 func Missing() bool {
 	_, err := exec.LookPath("redis-server")
-	return err != nil
+	return err != nil && os.Getenv("CI") != "true"
 }
 
 // Start runs the given number of masters; more than one form a cluster that shares the slots evenly.
