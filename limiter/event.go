@@ -15,11 +15,19 @@ type ObserverFunc func(Event)
 // Observe calls f.
 func (f ObserverFunc) Observe(e Event) { f(e) }
 
+// Binder is an [Observer] that prepares for a policy before traffic, as by looking up the handles of its metrics once.
+type Binder interface {
+	// Bind returns the Observer of the events whose Policy is policy, and a function to call when that policy is gone.
+	// Requests in service may show it events after that.
+	Bind(policy string) (o Observer, release func())
+}
+
 // EventKind says what an [Event] reports. The set is complete: later packages emit the kinds that are theirs.
 type EventKind uint8
 
 const (
-	// EventDecision: a policy decided. Policy, Key, N, Decision, Outcome; Context is the request's.
+	// EventDecision: a policy decided. Policy, Key, N, Decision, Outcome; Context is the request's. The Limit of a bound on
+	// requests in flight has a Burst and no Period.
 	EventDecision EventKind = iota + 1
 	// EventRejected: a request was refused on account of Policy. Reason; Key, Decision where there is one.
 	EventRejected
@@ -38,11 +46,13 @@ const (
 	// EventBreaker: a circuit breaker changed. Name, State ([BreakerClosed], [BreakerHalfOpen], [BreakerOpen]); Err is the
 	// last failure where it opened.
 	EventBreaker
-	// EventReload: a new set of policies was applied or refused. Name (the source), Hash, Reason ("ok" or why not), Err.
+	// EventReload: a new set of policies was applied or refused. Name (the source), Hash, Err; Reason is [ReasonOK],
+	// [ReasonInvalid] or [ReasonUnavailable].
 	EventReload
 	// EventLease: quota leased to this process. Policy, Keys (leases held).
 	EventLease
-	// EventAdapt: an adaptive limit moved. Policy, Decision.Limit (the new one), Reason.
+	// EventAdapt: an adaptive limit moved. Policy, Decision.Limit (the new one; a bound on requests in flight has a Burst and
+	// no Period), Reason.
 	EventAdapt
 )
 
@@ -87,8 +97,9 @@ const (
 	BreakerOpen                  // no calls are passed on
 )
 
-// Reasons of [EventRejected] and [EventError], used as metric labels.
+// Reasons of [EventRejected], [EventError] and [EventReload], used as metric labels.
 const (
+	ReasonOK          = "ok"          // a new set of policies is in force
 	ReasonQuota       = "quota"       // the quota is spent
 	ReasonNever       = "never"       // the cost is above the quota
 	ReasonInFlight    = "in_flight"   // too many at once

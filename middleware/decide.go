@@ -95,7 +95,7 @@ func (v *visit) prepare() outcome {
 
 // keys returns the text that all keys are cut from. It is copied, unless nobody is there who could keep a part of it.
 func (v *visit) keys() string {
-	if v.stage.keepsNoKey && v.guard.observer == nil {
+	if v.stage.keepsNoKey && v.guard.watch.keepsNoKey {
 		return v.req.Borrow()
 	}
 	return v.req.Freeze()
@@ -192,7 +192,9 @@ func (v *visit) enterInFlight() outcome {
 			out = limited
 		}
 		a.bound = len(v.bounds)
-		v.bounds = append(v.bounds, limiter.Decision{Allowed: ok, Remaining: max(0, a.InFlight-n)})
+		v.bounds = append(v.bounds, limiter.Decision{
+			Allowed: ok, Limit: limiter.Limit{Burst: a.InFlight}, Remaining: max(0, a.InFlight-n),
+		})
 	}
 	if out != passes {
 		v.release()

@@ -13,41 +13,52 @@ import (
 
 // What the guard tells its observer and its log. Every event is emitted here.
 
-func decisionEvent(ctx context.Context, now time.Time, p *policy, key limiter.Key, n int, d limiter.Decision, blocked bool) limiter.Event {
-	e := limiter.Event{
-		Kind: limiter.EventDecision, Context: ctx, Time: now, Policy: p.Name, Key: key, N: n, Decision: d,
+// emit shows the observer an event about policy p, or about none (nil).
+func (c *core) emit(p *policy, e *limiter.Event) {
+	o := c.watch.observer
+	if o == nil {
+		return
 	}
+	if p != nil {
+		e.Policy, o = p.Name, p.observer
+	}
+	c.watch.show(o, e)
+}
+
+// decision reports what p decided about n units of key.
+func (c *core) decision(ctx context.Context, now time.Time, p *policy, key *limiter.Key, n int, d *limiter.Decision, blocked bool) {
+	e := limiter.Event{Kind: limiter.EventDecision, Context: ctx, Time: now, Key: *key, N: n, Decision: *d}
 	switch {
 	case blocked && p.Shadow:
 		e.Outcome = limiter.OutcomeShadowBlocked
 	case blocked:
 		e.Outcome = limiter.OutcomeBlocked
 	}
-	return e
+	c.emit(p, &e)
 }
 
 // observe reports the decisions about a request, one event a policy, and what could not be decided.
 func (v *visit) observe() {
-	if v.guard.observer == nil {
+	if v.guard.watch.observer == nil {
 		return
 	}
 	ctx := v.r.Context()
 	if err := v.req.Fallback(); err != nil {
-		v.guard.emit(limiter.Event{Kind: limiter.EventError, Context: ctx, Time: v.now, Reason: limiter.ReasonClientIP, Err: err})
+		v.guard.emit(nil, &limiter.Event{Kind: limiter.EventError, Context: ctx, Time: v.now, Reason: limiter.ReasonClientIP, Err: err})
 	}
 	for k := range v.active {
 		a := &v.active[k]
 		switch {
 		case a.decided:
-			v.guard.emit(decisionEvent(ctx, v.now, a.policy, a.key, a.cost, v.takes[a.take].Decision, a.violated || a.full))
+			v.guard.decision(ctx, v.now, a.policy, &a.key, a.cost, &v.takes[a.take].Decision, a.violated || a.full)
 		case a.bound >= 0:
 			key := limiter.Key{Space: a.space, ID: a.id}
-			v.guard.emit(decisionEvent(ctx, v.now, a.policy, key, 1, v.bounds[a.bound], a.full))
+			v.guard.decision(ctx, v.now, a.policy, &key, 1, &v.bounds[a.bound], a.full)
 		}
 		if a.err != nil && !a.reported {
 			a.reported = true
-			v.guard.emit(limiter.Event{
-				Kind: limiter.EventError, Context: ctx, Time: v.now, Policy: a.Name, Key: a.key, Reason: reasonOf(a.err), Err: a.err,
+			v.guard.emit(a.policy, &limiter.Event{
+				Kind: limiter.EventError, Context: ctx, Time: v.now, Key: a.key, Reason: reasonOf(a.err), Err: a.err,
 			})
 		}
 	}
@@ -55,7 +66,7 @@ func (v *visit) observe() {
 
 // observeRefused reports the decisions of a refused request, and which policies refused it and why.
 func (v *visit) observeRefused(out outcome) {
-	if v.guard.observer == nil {
+	if v.guard.watch.observer == nil {
 		return
 	}
 	v.observe()
@@ -63,12 +74,12 @@ func (v *visit) observeRefused(out outcome) {
 		a := &v.active[k]
 		if reason := a.refusal(out); reason != "" {
 			e := limiter.Event{
-				Kind: limiter.EventRejected, Context: v.r.Context(), Time: v.now, Policy: a.Name, Key: a.key, Reason: reason, Err: a.err,
+				Kind: limiter.EventRejected, Context: v.r.Context(), Time: v.now, Key: a.key, Reason: reason, Err: a.err,
 			}
 			if a.violated {
 				e.Decision = v.takes[a.take].Decision
 			}
-			v.guard.emit(e)
+			v.guard.emit(a.policy, &e)
 		}
 	}
 }
@@ -98,38 +109,28 @@ func (a *active) refusal(out outcome) string {
 
 // observeCanceled reports a request whose context ended before it could go on.
 func (v *visit) observeCanceled() {
-	if v.guard.observer == nil {
+	if v.guard.watch.observer == nil {
 		return
 	}
 	for k := range v.active {
-		a := &v.active[k]
-		v.guard.emit(limiter.Event{
-			Kind: limiter.EventError, Context: v.r.Context(), Time: v.now, Policy: a.Name,
-			Reason: limiter.ReasonCanceled, Err: ended(v.r.Context()),
+		v.guard.emit(v.active[k].policy, &limiter.Event{
+			Kind: limiter.EventError, Context: v.r.Context(), Time: v.now, Reason: limiter.ReasonCanceled, Err: ended(v.r.Context()),
 		})
-	}
-}
-
-func (c *core) emit(e limiter.Event) {
-	if c.observer != nil {
-		c.observer.Observe(e)
 	}
 }
 
 // degraded reports what a refused request got instead.
 func (c *core) degraded(ctx context.Context, a *active, mode string, status int) {
-	c.emit(limiter.Event{
-		Kind: limiter.EventDegraded, Context: ctx, Time: time.Now(), Policy: a.Name, Key: a.key, Mode: mode, N: status,
-	})
+	c.emit(a.policy, &limiter.Event{Kind: limiter.EventDegraded, Context: ctx, Time: time.Now(), Key: a.key, Mode: mode, N: status})
 }
 
 // undecided counts a policy that could not decide, and logs the first of a row.
 func (c *core) undecided(ctx context.Context, p *policy, key limiter.Key, err error) {
 	now := time.Now()
 	reason := reasonOf(err)
-	c.emit(limiter.Event{Kind: limiter.EventError, Context: ctx, Time: now, Policy: p.Name, Key: key, Reason: reason, Err: err})
+	c.emit(p, &limiter.Event{Kind: limiter.EventError, Context: ctx, Time: now, Key: key, Reason: reason, Err: err})
 	if p.state.undecided.CompareAndSwap(false, true) {
-		c.emit(limiter.Event{Kind: limiter.EventStoreState, Time: now, Policy: p.Name, State: 1, Reason: reason, Err: err})
+		c.emit(p, &limiter.Event{Kind: limiter.EventStoreState, Time: now, State: 1, Reason: reason, Err: err})
 		c.log.Error("spillway: a policy cannot decide", "policy", p.Name, "cause", reason, "error", err)
 	}
 }
@@ -162,7 +163,7 @@ func (c *core) ignored(peer string) {
 // decidedAgain ends a row of undecided.
 func (c *core) decidedAgain(p *policy) {
 	if p.state.undecided.CompareAndSwap(true, false) {
-		c.emit(limiter.Event{Kind: limiter.EventStoreState, Time: time.Now(), Policy: p.Name})
+		c.emit(p, &limiter.Event{Kind: limiter.EventStoreState, Time: time.Now()})
 		c.log.Info("spillway: a policy decides again", "policy", p.Name)
 	}
 }
@@ -173,8 +174,8 @@ func (c *core) panicked(ctx context.Context, p *policy, callback string, value a
 	if p != nil {
 		name = p.Name
 	}
-	c.emit(limiter.Event{
-		Kind: limiter.EventPanic, Context: ctx, Time: time.Now(), Policy: name, Name: callback, Reason: limiter.ReasonPanic,
+	c.emit(p, &limiter.Event{
+		Kind: limiter.EventPanic, Context: ctx, Time: time.Now(), Name: callback, Reason: limiter.ReasonPanic,
 		Err: fmt.Errorf("%w: %v", errPanic, value),
 	})
 	c.panics.Do(func() {

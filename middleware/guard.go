@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/spillway-go/spillway/keyfunc"
-	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/response"
 )
 
@@ -33,7 +32,7 @@ type core struct {
 	cfg      Config
 	renderer *response.Renderer
 	trust    *keyfunc.ClientIP
-	observer limiter.Observer // nil: nobody
+	watch    watch
 	log      *slog.Logger
 	waiting  waiting
 	clock    clock
@@ -52,9 +51,7 @@ func New(cfg Config) (*Guard, error) {
 	if c.log == nil {
 		c.log = slog.Default()
 	}
-	if cfg.Observer != nil {
-		c.observer = contained{cfg.Observer, c.log, new(sync.Once)}
-	}
+	c.watch.init(cfg.Observer, c.log)
 	var errs []error
 	var err error
 	if c.renderer, err = response.New(cfg.Response); err != nil {
@@ -85,6 +82,7 @@ func New(cfg Config) (*Guard, error) {
 	for _, warning := range c.trust.Warnings() {
 		c.log.Warn("spillway: client address: " + warning)
 	}
+	c.watch.bind(nil, s)
 	c.snapshot.Store(s)
 	c.mounted.Store(StageEdge, true)
 	return &Guard{core: c, name: StageEdge}, nil
@@ -113,7 +111,10 @@ func (g *Guard) Update(policies []Policy) error {
 	if err != nil {
 		return err
 	}
+	old := g.core.snapshot.Load()
+	g.watch.bind(old, s)
 	g.core.snapshot.Store(s)
+	g.watch.release(old, s)
 	return nil
 }
 
@@ -157,20 +158,4 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	if pass.Proceed() {
 		pass.Serve(next)
 	}
-}
-
-// contained keeps an observer's panics away from requests, and tells of the first.
-type contained struct {
-	limiter.Observer
-	log  *slog.Logger
-	once *sync.Once
-}
-
-func (c contained) Observe(e limiter.Event) {
-	defer func() {
-		if p := recover(); p != nil {
-			c.once.Do(func() { c.log.Error("spillway: observer panicked", "panic", fmt.Sprint(p)) })
-		}
-	}()
-	c.Observer.Observe(e)
 }

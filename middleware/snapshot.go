@@ -64,7 +64,9 @@ type policy struct {
 	records  degrade.Recorder
 	state    *policyState
 	told     told
-	fixed    *toldLimit // the limit of every request, where it is a plain one; nil: ask
+	observer limiter.Observer // of the guard, for this policy
+	unbind   func()           // nil: none
+	fixed    *toldLimit       // the limit of every request, where it is a plain one; nil: ask
 }
 
 // told caches what responses tell of a policy by nominal limit: constant texts, rendered once.
@@ -303,7 +305,7 @@ type Forgetful interface{ KeepsNoKey() limiter.Limiter }
 
 func forgetful(l limiter.Limiter) bool {
 	f, ok := l.(Forgetful)
-	return ok && sameLimiter(f.KeepsNoKey(), l)
+	return ok && same(f.KeepsNoKey(), l)
 }
 
 func (st *stage) names() (names []string) {
@@ -315,7 +317,7 @@ func (st *stage) names() (names []string) {
 
 func (st *stage) addStore(l limiter.Limiter) int {
 	for k := range st.stores {
-		if sameLimiter(st.stores[k].limiter, l) {
+		if same(st.stores[k].limiter, l) {
 			return k
 		}
 	}
@@ -334,14 +336,14 @@ func (st *stage) addStore(l limiter.Limiter) int {
 	return len(st.stores) - 1
 }
 
-// sameLimiter compares limiters; those of a type that cannot be compared are never the same.
-func sameLimiter(a, b limiter.Limiter) (same bool) {
+// same compares limiters or observers; those of a type that cannot be compared are never the same.
+func same[T any](a, b T) (yes bool) {
 	defer func() {
 		if recover() != nil {
-			same = false
+			yes = false
 		}
 	}()
-	return a == b
+	return any(a) == any(b)
 }
 
 // subject enters the policy under the rule of its Match.

@@ -161,8 +161,8 @@ func (g *Guard) Take(ctx context.Context, policy, key string, n int) (limiter.De
 	if p.state.undecided.Load() {
 		g.decidedAgain(p)
 	}
-	if g.observer != nil {
-		g.observer.Observe(decisionEvent(ctx, now, p, k, n, d, !d.Allowed))
+	if g.watch.observer != nil {
+		g.decision(ctx, now, p, &k, n, &d, !d.Allowed)
 	}
 	d.Allowed = d.Allowed || p.Shadow
 	return d, nil

@@ -61,7 +61,9 @@ var rules = []rule{
 	{folder: "config", own: []string{"limiter", "limiter/adaptive", "keyfunc", "response", "degrade", "middleware", internal}, foreign: []string{yaml}},
 	{folder: "config/source/redis", own: []string{"config", internal}, foreign: []string{goRedis}},
 	{folder: "config/...", own: []string{"config", internal}},
-	{folder: "observe/...", own: []string{"limiter", "middleware", internal}, foreign: []string{prom}},
+	// Whoever wants the log alone gets no metrics library with it.
+	{folder: "observe", own: []string{"limiter", internal}},
+	{folder: "observe/prom", own: []string{"limiter", internal}, foreign: []string{prom}},
 	{folder: "client", own: []string{"limiter", "keyfunc", "response", internal}},
 	// What the limiters on Redis share, and the servers their tests start.
 	{folder: "internal/rediscall", own: []string{"limiter"}, foreign: []string{goRedis}},
@@ -78,7 +80,7 @@ var homes = map[string][]string{
 	echo:    {"adapters/echo"},
 	goRedis: {"limiter/redislimit", "limiter/redisrate", "limiter/leased", "limiter/fallback", "config/source/redis", "internal/rediscall", "internal/redistest"},
 	yaml:    {"config/..."},
-	prom:    {"observe/..."},
+	prom:    {"observe/prom"},
 }
 
 type pkg struct {
