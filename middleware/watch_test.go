@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/memory"
 	"github.com/spillway-go/spillway/middleware"
 )
 
@@ -107,8 +108,10 @@ func TestObserversMayKeepKeys(t *testing.T) {
 		func(k hoarder) limiter.Observer { return k },
 		func(k hoarder) limiter.Observer { return embeds{spares{k}} },
 	} {
+		store, err := memory.New(memory.Config{}) // which keeps no key either
+		require.NoError(t, err)
 		var keys []string
-		g := newGuard(t, config{Observer: o(hoarder{&keys}), Policies: named("a")})
+		g := newGuard(t, config{Limiter: store, Observer: o(hoarder{&keys}), Policies: named("a")})
 		for k := range 50 {
 			get(g, fmt.Sprint("192.0.2.", k))
 		}

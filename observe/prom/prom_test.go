@@ -329,7 +329,11 @@ func TestBounded(t *testing.T) {
 	e := decision("a", limiter.OutcomeAllowed, limiter.ViaMemory, 1, limiter.PerSecond(10))
 	p.Observe(e)
 	before := len(gatherAll(t, reg))
-	for k := range 1_000_000 {
+	keys := 1_000_000
+	if raceDetector {
+		keys /= 10
+	}
+	for k := range keys {
 		e.Key.ID = fmt.Sprint("ip=", k)
 		p.Observe(e)
 	}
@@ -342,7 +346,7 @@ func TestBounded(t *testing.T) {
 		}
 		return string(b)
 	}
-	for range 20 * prom.MaxMet {
+	for range 3 * prom.MaxMet {
 		for kind := limiter.EventKind(1); kind.String() != "unknown"; kind++ {
 			e := limiter.Event{
 				Kind: kind, Name: hostile(), Op: hostile(), Hash: hostile(), Mode: hostile(), Reason: hostile(), Policy: "a",
