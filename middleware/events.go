@@ -25,16 +25,18 @@ func (c *core) emit(p *policy, e *limiter.Event) {
 	c.watch.show(o, e)
 }
 
-// decision reports what p decided about n units of key.
-func (c *core) decision(ctx context.Context, now time.Time, p *policy, key *limiter.Key, n int, d *limiter.Decision, blocked bool) {
-	e := limiter.Event{Kind: limiter.EventDecision, Context: ctx, Time: now, Key: *key, N: n, Decision: *d}
+// decision reports what p decided about n units of e.Key, e.Context and e.Time being set. Of e all else is zero or of an
+// event like it: an event is large, and most of what it could say is not said here.
+func (c *core) decision(e *limiter.Event, p *policy, n int, d *limiter.Decision, blocked bool) {
+	e.Kind, e.N, e.Outcome = limiter.EventDecision, n, limiter.OutcomeAllowed
+	e.Decision = *d
 	switch {
 	case blocked && p.Shadow:
 		e.Outcome = limiter.OutcomeShadowBlocked
 	case blocked:
 		e.Outcome = limiter.OutcomeBlocked
 	}
-	c.emit(p, &e)
+	c.emit(p, e)
 }
 
 // observe reports the decisions about a request, one event a policy, and what could not be decided.
@@ -42,7 +44,8 @@ func (v *visit) observe() {
 	if v.guard.watch.observer == nil {
 		return
 	}
-	ctx := v.r.Context()
+	ctx, e := v.r.Context(), &v.event
+	e.Context, e.Time = ctx, v.now
 	if err := v.req.Fallback(); err != nil {
 		v.guard.emit(nil, &limiter.Event{Kind: limiter.EventError, Context: ctx, Time: v.now, Reason: limiter.ReasonClientIP, Err: err})
 	}
@@ -50,10 +53,11 @@ func (v *visit) observe() {
 		a := &v.active[k]
 		switch {
 		case a.decided:
-			v.guard.decision(ctx, v.now, a.policy, &a.key, a.cost, &v.takes[a.take].Decision, a.violated || a.full)
+			e.Key = a.key
+			v.guard.decision(e, a.policy, a.cost, &v.takes[a.take].Decision, a.violated || a.full)
 		case a.bound >= 0:
-			key := limiter.Key{Space: a.space, ID: a.id}
-			v.guard.decision(ctx, v.now, a.policy, &key, 1, &v.bounds[a.bound], a.full)
+			e.Key = limiter.Key{Space: a.space, ID: a.id}
+			v.guard.decision(e, a.policy, 1, &v.bounds[a.bound], a.full)
 		}
 		if a.err != nil && !a.reported {
 			a.reported = true
@@ -73,9 +77,8 @@ func (v *visit) observeRefused(out outcome) {
 	for k := range v.active {
 		a := &v.active[k]
 		if reason := a.refusal(out); reason != "" {
-			e := limiter.Event{
-				Kind: limiter.EventRejected, Context: v.r.Context(), Time: v.now, Key: a.key, Reason: reason, Err: a.err,
-			}
+			var e limiter.Event
+			e.Kind, e.Context, e.Time, e.Key, e.Reason, e.Err = limiter.EventRejected, v.r.Context(), v.now, a.key, reason, a.err
 			if a.violated {
 				e.Decision = v.takes[a.take].Decision
 			}

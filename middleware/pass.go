@@ -157,6 +157,7 @@ type visit struct {
 	takes  []limiter.Take
 	bounds []limiter.Decision // of bounds in flight, told like decisions
 	items  []response.Item
+	event  limiter.Event // of decisions alone
 
 	lowered bool            // some policy's limit is
 	waits   bool            // holds a place among the waiting
@@ -216,6 +217,7 @@ func (v *visit) done() {
 	v.gen.Add(1)
 	v.guard, v.stage, v.w, v.r, v.entry, v.mux = nil, nil, nil, nil, Entry{}, muxRoute{}
 	v.req.Release()
+	v.event.Context, v.event.Key = nil, limiter.Key{}
 	if cap(v.active) > maxKept {
 		v.active, v.takes, v.bounds, v.items = nil, nil, nil, nil
 	}

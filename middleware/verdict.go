@@ -162,7 +162,8 @@ func (g *Guard) Take(ctx context.Context, policy, key string, n int) (limiter.De
 		g.decidedAgain(p)
 	}
 	if g.watch.observer != nil {
-		g.decision(ctx, now, p, &k, n, &d, !d.Allowed)
+		e := limiter.Event{Context: ctx, Time: now, Key: k}
+		g.decision(&e, p, n, &d, !d.Allowed)
 	}
 	d.Allowed = d.Allowed || p.Shadow
 	return d, nil

@@ -68,7 +68,7 @@ const (
 // The next line of that kind says how many there were in between as left_out, so nothing is lost but detail. After the last
 // line of a flood that may take until the next one.
 //
-// A key is never in a line. The attribute key is its hash, see [Log.HashKey]. Nor is the text of an error, which may hold
+// A key is never in a line. The attribute key is its hash, see [Log.Hash]. Nor is the text of an error, which may hold
 // one: see [ErrorText] for what is there instead.
 //
 // The guard and limiter/fallback log outages to the Logger of their own Config. With a Log as their Observer each outage is
@@ -125,16 +125,15 @@ func NewLog(c LogConfig) (*Log, error) {
 // KeepsNoKey returns l: of keys a hash is written, and nothing is kept.
 func (l *Log) KeepsNoKey() limiter.Observer { return l }
 
-// HashKey returns the attribute key of lines about k: the first 16 bytes of HMAC-SHA-256 of k.ID under the Secret, in
-// base64url without padding; "" of an empty ID. It is the same in all policies, so one client's lines can be found.
-func (l *Log) HashKey(k limiter.Key) string {
-	if k.ID == "" {
-		return ""
-	}
+// Hash returns the attribute key of lines about a key, which is given as its identity alone, such as "ip=203.0.113.7" (the
+// ID of a [limiter.Key]): $ and 22 characters, the first 16 bytes of an HMAC-SHA-256 under the Secret in base64url. The
+// policy is not part of it, so one client's lines can be found in all policies. A [Top] with the same Secret has the same
+// hashes.
+func (l *Log) Hash(key string) string {
 	mac := hmac.New(sha256.New, l.secret)
-	mac.Write([]byte(k.ID))
+	mac.Write([]byte(key))
 	var sum [sha256.Size]byte
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(sum[:0])[:hashBytes])
+	return "$" + base64.RawURLEncoding.EncodeToString(mac.Sum(sum[:0])[:hashBytes])
 }
 
 // Observe writes the line of e, if there is to be one.
@@ -167,24 +166,24 @@ func (l *Log) write(ctx context.Context, v verdict, e limiter.Event, leftOut int
 	switch e.Kind {
 	case limiter.EventDecision:
 		b.text("outcome", e.Outcome.String())
-		b.text("key", l.HashKey(e.Key))
+		b.key(l, e.Key)
 		b.add(slog.Int("n", e.N))
 		b.decision(&e.Decision)
 	case limiter.EventRejected:
 		b.text("reason", e.Reason)
-		b.text("key", l.HashKey(e.Key))
+		b.key(l, e.Key)
 		if e.Decision.Limit != (limiter.Limit{}) {
 			b.decision(&e.Decision)
 		}
 	case limiter.EventDegraded:
 		b.text("mode", e.Mode)
-		b.text("key", l.HashKey(e.Key))
+		b.key(l, e.Key)
 		if e.N > 0 {
 			b.add(slog.Int("status", e.N))
 		}
 	case limiter.EventError:
 		b.text("cause", e.Reason)
-		b.text("key", l.HashKey(e.Key))
+		b.key(l, e.Key)
 	case limiter.EventStoreState:
 		b.text("state", storeState(e.State))
 		b.text("cause", e.Reason)
@@ -229,6 +228,12 @@ func (b *attrs) add(more ...slog.Attr) { b.list = append(b.list, more...) }
 func (b *attrs) text(name, value string) {
 	if value != "" {
 		b.add(slog.String(name, value))
+	}
+}
+
+func (b *attrs) key(l *Log, k limiter.Key) {
+	if k.ID != "" {
+		b.add(slog.String("key", l.Hash(k.ID)))
 	}
 }
 

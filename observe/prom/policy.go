@@ -60,11 +60,9 @@ func newPolicy(o *Observer, name string) *policy {
 	in := func(v *prometheus.CounterVec) func(string) prometheus.Counter {
 		return func(value string) prometheus.Counter { return p.series(v, value) }
 	}
-	p.rejected.init(in(o.rejected))
+	p.rejected.init(in(o.rejected), rejections...)
 	p.degraded.init(in(o.degraded))
-	p.errors.init(in(o.errors))
-	p.rejected.prepare(rejections...)
-	p.errors.prepare(faults...)
+	p.errors.init(in(o.errors), faults...)
 	return p
 }
 

@@ -120,10 +120,9 @@ func New(reg prometheus.Registerer) (*Observer, error) {
 		breakers: make(map[string]uint8),
 		hashes:   make(map[string]string),
 	}
-	o.results.init(func(result string) prometheus.Counter { return o.reloads.WithLabelValues(result) })
+	o.results.init(func(result string) prometheus.Counter { return o.reloads.WithLabelValues(result) }, results...)
 	o.storeErrors.init(func(cause string) prometheus.Counter { return o.errors.WithLabelValues("", cause) })
 	o.ops.init(func(op string) prometheus.Observer { return o.duration.WithLabelValues(op) })
-	o.results.prepare(results...)
 	if err := reg.Register(collector{o}); err != nil {
 		var known prometheus.AlreadyRegisteredError
 		if errors.As(err, &known) {
@@ -143,7 +142,11 @@ func (o *Observer) KeepsNoKey() limiter.Observer { return o }
 func (o *Observer) Observe(e limiter.Event) {
 	switch e.Kind {
 	case limiter.EventStore:
-		o.watchesStore.Do(func() { o.storeErrors.prepare(storeFaults...) })
+		o.watchesStore.Do(func() { // the first failure is then a rise
+			for _, cause := range storeFaults {
+				o.storeErrors.of(cause)
+			}
+		})
 		o.ops.of(e.Op).Observe(e.Duration.Seconds())
 		if e.Err != nil {
 			o.storeErrors.of(reason(e)).Inc()

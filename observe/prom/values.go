@@ -28,7 +28,8 @@ func label(s string) string {
 
 // values are the handles of one metric by the value of its last label. Values beyond the bound are other.
 type values[T any] struct {
-	handles sync.Map // value → T
+	known   map[string]T // from the beginning
+	handles sync.Map     // value → T
 	n       atomic.Int32
 	mu      sync.Mutex
 	make    func(value string) T
@@ -37,16 +38,18 @@ type values[T any] struct {
 // counters are values that count.
 type counters = values[prometheus.Counter]
 
-func (v *values[T]) init(handle func(value string) T) { v.make = handle }
-
-// prepare makes the handles of values that are known: their series begin at 0, so that the first failure is a rise.
-func (v *values[T]) prepare(known ...string) {
+// init makes the handles of values that are known: their series begin at 0, so that the first failure is a rise.
+func (v *values[T]) init(handle func(value string) T, known ...string) {
+	v.make, v.known = handle, make(map[string]T, len(known))
 	for _, s := range known {
-		v.handles.LoadOrStore(s, v.make(s))
+		v.known[s] = handle(s)
 	}
 }
 
 func (v *values[T]) of(value string) T {
+	if x, ok := v.known[value]; ok {
+		return x
+	}
 	if x, ok := v.handles.Load(value); ok {
 		return x.(T)
 	}
