@@ -31,7 +31,7 @@ type TopConfig struct {
 	// hash means the same client there and in the lines of a [Log]. Empty: a random one for this Top alone.
 	Secret []byte
 	// Clear lists keys as they are. They often are personal data, such as addresses and names of users: whoever sees the
-	// lists sees them, and so does whatever the lists are copied to. Off, lists hold hashes, which [Top.HashKey] makes of a
+	// lists sees them, and so does whatever the lists are copied to. Off, lists hold hashes, which [Top.Hash] makes of a
 	// key that is already suspected. The keys themselves are in the memory of the process either way.
 	Clear bool
 }
@@ -216,7 +216,7 @@ func (t *Top) list(s *sketch, n int) []TopKey {
 	out := make([]TopKey, len(top))
 	for i, c := range top {
 		if !t.clear && !c.hashed {
-			c.key = t.HashKey(limiter.Key{ID: c.key})
+			c.key = t.Hash(c.key)
 		}
 		if c.quota == math.MaxInt {
 			c.remaining, c.quota = 0, 0
@@ -230,16 +230,14 @@ func (t *Top) list(s *sketch, n int) []TopKey {
 	return out
 }
 
-// HashKey returns what lists hold for k, which is the hash of its ID, such as "ip=203.0.113.7", and the same as that of a
-// [Log] with the same Secret: see [Log.HashKey]. The policy is no part of it, so that a caller is known again in the lines
-// of other policies. With Clear, only keys of more than 256 bytes are listed so.
-func (t *Top) HashKey(k limiter.Key) string {
-	if k.ID == "" {
-		return ""
-	}
+// Hash returns what lists hold for a key, given as its identity alone, such as "ip=203.0.113.7" (the ID of a
+// [limiter.Key]): $ and 22 characters, the first 16 bytes of an HMAC-SHA-256 under the Secret in base64url. A [Log] with
+// the same Secret has the same hashes. The policy is not part of it, so a caller is known again in the lines of other
+// policies. With Clear, only keys of more than 256 bytes are listed so.
+func (t *Top) Hash(key string) string {
 	h := t.hashers.Get().(*topHasher)
 	defer t.hashers.Put(h)
-	return string(h.hash(k.ID))
+	return string(h.hash(key))
 }
 
 // topHasher hashes keys without allocating.
@@ -247,7 +245,7 @@ type topHasher struct {
 	mac   hash.Hash
 	piece [512]byte
 	sum   [sha256.Size]byte
-	text  [(hashBytes*8 + 5) / 6]byte
+	text  [1 + (hashBytes*8+5)/6]byte
 }
 
 // hash returns the hash of key, which is overwritten by the next one.
@@ -258,6 +256,7 @@ func (h *topHasher) hash(key string) []byte {
 		h.mac.Write(h.piece[:n])
 		key = key[n:]
 	}
-	base64.RawURLEncoding.Encode(h.text[:], h.mac.Sum(h.sum[:0])[:hashBytes])
+	h.text[0] = '$'
+	base64.RawURLEncoding.Encode(h.text[1:], h.mac.Sum(h.sum[:0])[:hashBytes])
 	return h.text[:]
 }

@@ -55,11 +55,11 @@ func ExampleTop() {
 	for _, k := range top.Near(10) {
 		fmt.Printf("near %s %s: %d of %d left\n", k.Policy, k.Key, k.Remaining, k.Quota)
 	}
-	fmt.Println(top.HashKey(limiter.Key{ID: "ip=192.0.2.1"}))
+	fmt.Println(top.Hash("ip=192.0.2.1"))
 	// Output:
-	// refused search FS3dL7E_Y6ADPN5bTmwKLQ 3 times: quota
-	// near search FS3dL7E_Y6ADPN5bTmwKLQ: 0 of 5 left
-	// FS3dL7E_Y6ADPN5bTmwKLQ
+	// refused search $FS3dL7E_Y6ADPN5bTmwKLQ 3 times: quota
+	// near search $FS3dL7E_Y6ADPN5bTmwKLQ: 0 of 5 left
+	// $FS3dL7E_Y6ADPN5bTmwKLQ
 }
 
 var (
@@ -172,13 +172,11 @@ func TestNearRatio(t *testing.T) {
 	require.Empty(t, all.Refused(9))
 }
 
-func id(text string) limiter.Key { return limiter.Key{Space: "p", ID: text} }
-
 func TestKeysAreHashed(t *testing.T) {
 	secret := []byte("0123456789abcdef")
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte("user=7"))
-	want := base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
+	want := "$" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
 	lines, err := observe.NewLog(observe.LogConfig{Secret: secret})
 	require.NoError(t, err)
 
@@ -186,17 +184,16 @@ func TestKeysAreHashed(t *testing.T) {
 	secret[0] = 'x' // a copy is kept
 	top.Observe(rejected(limiter.ReasonQuota))
 	require.Equal(t, want, top.Refused(1)[0].Key)
-	require.Equal(t, want, top.HashKey(id("user=7")))
-	require.NotEqual(t, want, top.HashKey(id("user=8")))
-	require.Empty(t, top.HashKey(limiter.Key{Space: "p"}))
+	require.Equal(t, want, top.Hash("user=7"))
+	require.NotEqual(t, want, top.Hash("user=8"))
 	for _, n := range []int{0, 1, 511, 512, 513, 5000} {
-		k := id(strings.Repeat("k", n))
-		require.Equal(t, lines.HashKey(k), top.HashKey(k), "a log with the same secret says the same")
+		k := strings.Repeat("k", n)
+		require.Equal(t, lines.Hash(k), top.Hash(k), "a log with the same secret says the same")
 	}
 
 	a, b := newTop(t, observe.TopConfig{}), newTop(t, observe.TopConfig{})
-	require.NotEqual(t, a.HashKey(id("user=7")), b.HashKey(id("user=7")), "a random secret each")
-	require.Equal(t, a.HashKey(id("user=7")), a.HashKey(id("user=7")))
+	require.NotEqual(t, a.Hash("user=7"), b.Hash("user=7"), "a random secret each")
+	require.Equal(t, a.Hash("user=7"), a.Hash("user=7"))
 }
 
 func TestLongKeys(t *testing.T) {
@@ -207,18 +204,18 @@ func TestLongKeys(t *testing.T) {
 			top.Observe(with(rejected(limiter.ReasonQuota), func(e *limiter.Event) { e.Key.ID = id }))
 		}
 		// A key that is called like the hash of another is another.
-		top.Observe(with(rejected(limiter.ReasonQuota), func(e *limiter.Event) { e.Key.ID = top.HashKey(id(long + "a")) }))
+		top.Observe(with(rejected(limiter.ReasonQuota), func(e *limiter.Event) { e.Key.ID = top.Hash(long + "a") }))
 
 		got := map[string]float64{}
 		for _, k := range top.Refused(9) {
 			got[k.Policy+" "+k.Key] += k.Count
 		}
-		short, fake := top.HashKey(id(long)), top.HashKey(id(top.HashKey(id(long+"a"))))
+		short, fake := top.Hash(long), top.Hash(top.Hash(long+"a"))
 		if shown {
-			short, fake = long, top.HashKey(id(long+"a"))
+			short, fake = long, top.Hash(long+"a")
 		}
-		want := map[string]float64{"p " + short: 1, "p " + top.HashKey(id(long+"b")): 2, "p " + top.HashKey(id(strings.Repeat(long, 4000))): 1}
-		want["p "+top.HashKey(id(long+"a"))]++
+		want := map[string]float64{"p " + short: 1, "p " + top.Hash(long+"b"): 2, "p " + top.Hash(strings.Repeat(long, 4000)): 1}
+		want["p "+top.Hash(long+"a")]++
 		want["p "+fake]++
 		require.Equal(t, want, got)
 		require.Len(t, top.Refused(9), 5)
