@@ -1,0 +1,507 @@
+package observe_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/observe"
+)
+
+// page is what a Log has written.
+type page struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *page) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+// line is a line that was written.
+type line map[string]any
+
+// lines returns what was written since the last call, without its times.
+func (p *page) lines(t *testing.T) (out []line) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := json.NewDecoder(&p.text)
+	for d.More() {
+		var l line
+		require.NoError(t, d.Decode(&l))
+		delete(l, "time")
+		out = append(out, l)
+	}
+	return out
+}
+
+var secret = []byte("0123456789abcdef")
+
+// newLog returns a Log whose lines of at least the level are on the page.
+func newLog(t *testing.T, level slog.Level, c observe.LogConfig) (*observe.Log, *page) {
+	t.Helper()
+	p := &page{}
+	c.Logger = slog.New(slog.NewJSONHandler(p, &slog.HandlerOptions{Level: level}))
+	if c.Secret == nil {
+		c.Secret = secret
+	}
+	l, err := observe.NewLog(c)
+	require.NoError(t, err)
+	return l, p
+}
+
+var aKey = limiter.Key{Space: "login", ID: "ip=203.0.113.7"}
+
+func hashOf(secret []byte, id string) string {
+	m := hmac.New(sha256.New, secret)
+	m.Write([]byte(id))
+	return "$" + base64.RawURLEncoding.EncodeToString(m.Sum(nil)[:16])
+}
+
+func TestNewLogNamesWhatIsWrong(t *testing.T) {
+	_, err := observe.NewLog(observe.LogConfig{Decisions: -2, Secret: []byte("short")})
+	require.ErrorIs(t, err, limiter.ErrInvalid)
+	require.ErrorContains(t, err, "Decisions -2")
+	require.ErrorContains(t, err, "5 bytes")
+	_, err = observe.NewLog(observe.LogConfig{Decisions: 1_000_001})
+	require.ErrorContains(t, err, "Decisions 1000001")
+	for _, c := range []observe.LogConfig{{}, {Decisions: -1}, {Decisions: 1_000_000, Secret: secret}, {Secret: []byte{}}} {
+		_, err := observe.NewLog(c)
+		require.NoError(t, err)
+	}
+}
+
+func TestLogKeepsNoKey(t *testing.T) {
+	l, _ := newLog(t, slog.LevelInfo, observe.LogConfig{})
+	require.Same(t, l, l.KeepsNoKey())
+}
+
+// TestEveryKindHasItsLine holds one case at least for each kind there is, also those that are added later.
+func TestEveryKindHasItsLine(t *testing.T) {
+	limit := limiter.PerMinute(10)
+	cause := fmt.Errorf("%w: 10.0.0.1 does not answer", limiter.ErrUnavailable)
+	hash := hashOf(secret, aKey.ID)
+	cases := []struct {
+		event limiter.Event
+		want  line // nil: none
+	}{
+		{limiter.Event{
+			Kind: limiter.EventDecision, Policy: "p", Key: aKey, N: 2,
+			Decision: limiter.Decision{Allowed: true, Limit: limit, Remaining: 3, Via: limiter.ViaStore},
+		}, line{
+			"level": "DEBUG", "msg": "spillway: allowed", "policy": "p", "outcome": "allowed", "key": hash, "n": 2.0,
+			"via": "store", "limit": "10/m", "remaining": 3.0,
+		}},
+		{limiter.Event{
+			Kind: limiter.EventDecision, Policy: "p", Key: aKey, N: 1, Outcome: limiter.OutcomeBlocked,
+			Decision: limiter.Decision{Limit: limit, RetryAfter: time.Second, Via: limiter.ViaDenyCache},
+		}, line{
+			"level": "INFO", "msg": "spillway: blocked", "policy": "p", "outcome": "blocked", "key": hash, "n": 1.0,
+			"via": "deny_cache", "limit": "10/m", "remaining": 0.0, "retry_after": 1e9,
+		}},
+		{limiter.Event{
+			Kind: limiter.EventDecision, Policy: "p", N: 11, Outcome: limiter.OutcomeShadowBlocked,
+			Decision: limiter.Decision{Limit: limit, RetryAfter: limiter.Never},
+		}, line{
+			"level": "INFO", "msg": "spillway: would be blocked", "policy": "p", "outcome": "shadow_blocked", "n": 11.0,
+			"via": "memory", "limit": "10/m", "remaining": 0.0, "never": true,
+		}},
+		{limiter.Event{
+			Kind: limiter.EventRejected, Policy: "p", Key: aKey, Reason: limiter.ReasonQuota,
+			Decision: limiter.Decision{Limit: limit, RetryAfter: time.Second},
+		}, line{
+			"level": "INFO", "msg": "spillway: a request is refused", "policy": "p", "reason": "quota", "key": hash,
+			"via": "memory", "limit": "10/m", "remaining": 0.0, "retry_after": 1e9,
+		}},
+		{limiter.Event{Kind: limiter.EventRejected, Policy: "p", Reason: limiter.ReasonUnavailable, Err: cause}, line{
+			"level": "INFO", "msg": "spillway: a request is refused", "policy": "p", "reason": "unavailable",
+			"error": "limiter: store unavailable",
+		}},
+		{limiter.Event{Kind: limiter.EventDegraded, Policy: "p", Key: aKey, Mode: "cache", N: 200}, line{
+			"level": "INFO", "msg": "spillway: a refused request is served otherwise", "policy": "p", "mode": "cache",
+			"key": hash, "status": 200.0,
+		}},
+		{limiter.Event{Kind: limiter.EventError, Policy: "p", Key: aKey, Reason: limiter.ReasonUnavailable, Err: cause}, line{
+			"level": "WARN", "msg": "spillway: a policy could not decide", "policy": "p", "cause": "unavailable", "key": hash,
+			"error": "limiter: store unavailable",
+		}},
+		{limiter.Event{Kind: limiter.EventError, Reason: limiter.ReasonClientIP}, line{
+			"level": "WARN", "cause": "client_ip",
+			"msg": "spillway: a client's address cannot be told; its nearest verified hop is counted",
+		}},
+		{limiter.Event{Kind: limiter.EventError, Policy: "p", Reason: limiter.ReasonNoKey}, line{
+			"level": "WARN", "msg": "spillway: a request has no key", "policy": "p", "cause": "no_key",
+		}},
+		{limiter.Event{Kind: limiter.EventError, Policy: "p", Reason: limiter.ReasonCanceled, Err: context.Canceled}, line{
+			"level": "DEBUG", "msg": "spillway: the client left before a decision", "policy": "p", "cause": "canceled",
+			"error": "context canceled",
+		}},
+		{limiter.Event{Kind: limiter.EventStoreState, Policy: "p", State: 1, Reason: limiter.ReasonUnavailable, Err: cause}, line{
+			"level": "ERROR", "msg": "spillway: a policy cannot decide", "policy": "p", "state": "failing",
+			"cause": "unavailable", "error": "limiter: store unavailable",
+		}},
+		{limiter.Event{Kind: limiter.EventStoreState, Policy: "p"}, line{
+			"level": "INFO", "msg": "spillway: a policy decides again", "policy": "p", "state": "ok",
+		}},
+		{limiter.Event{Kind: limiter.EventPanic, Policy: "p", Name: "Cost", Reason: limiter.ReasonPanic, Err: cause}, line{
+			"level": "ERROR", "msg": "spillway: a callback panicked", "policy": "p", "callback": "Cost",
+			"error": "limiter: store unavailable",
+		}},
+		{limiter.Event{Kind: limiter.EventStore, Name: "redis", Op: "take", N: 3, Duration: time.Millisecond}, line{
+			"level": "DEBUG", "msg": "spillway: a call to a store", "limiter": "redis", "op": "take", "n": 3.0, "duration": 1e6,
+		}},
+		{limiter.Event{Kind: limiter.EventStore, Name: "redis", Op: "take", N: 3, Duration: time.Millisecond, Reason: "refused", Err: cause}, line{
+			"level": "WARN", "msg": "spillway: a call to a store failed", "limiter": "redis", "op": "take", "n": 3.0,
+			"duration": 1e6, "cause": "refused", "error": "limiter: store unavailable",
+		}},
+		{limiter.Event{Kind: limiter.EventStore, Name: "redis", Op: "take", Reason: "canceled", Err: context.Canceled}, line{
+			"level": "DEBUG", "msg": "spillway: the caller left during a call to a store", "limiter": "redis", "op": "take",
+			"n": 0.0, "duration": 0.0, "cause": "canceled", "error": "context canceled",
+		}},
+		{limiter.Event{Kind: limiter.EventMemory, Name: "m", Keys: 10}, nil},
+		{limiter.Event{Kind: limiter.EventMemory, Name: "m", Keys: 20, Overflow: 1}, line{
+			"level": "WARN", "msg": "spillway: the table of a memory limiter is full, further keys share cells", "limiter": "m",
+			"keys": 20.0, "overflow": 1.0,
+		}},
+		{limiter.Event{Kind: limiter.EventBreaker, Name: "b", State: limiter.BreakerOpen, Err: cause}, line{
+			"level": "ERROR", "msg": "spillway: a limiter is away", "limiter": "b", "state": "open",
+			"error": "limiter: store unavailable",
+		}},
+		{limiter.Event{Kind: limiter.EventBreaker, Name: "b", State: limiter.BreakerHalfOpen}, line{
+			"level": "DEBUG", "msg": "spillway: a circuit breaker changed", "limiter": "b", "state": "half_open",
+		}},
+		{limiter.Event{Kind: limiter.EventBreaker, Name: "b", State: limiter.BreakerClosed}, line{
+			"level": "INFO", "msg": "spillway: a limiter is back", "limiter": "b", "state": "closed",
+		}},
+		{limiter.Event{Kind: limiter.EventReload, Name: "file", Hash: "ab", Reason: "ok"}, line{
+			"level": "INFO", "msg": "spillway: new policies are applied", "source": "file", "hash": "ab", "result": "ok",
+		}},
+		{limiter.Event{Kind: limiter.EventReload, Name: "file", Hash: "cd", Reason: "invalid", Err: cause}, line{
+			"level": "ERROR", "msg": "spillway: new policies are refused, the former go on", "source": "file", "hash": "cd",
+			"result": "invalid", "error": "limiter: store unavailable",
+		}},
+		{limiter.Event{Kind: limiter.EventLease, Policy: "p", Keys: 7}, line{
+			"level": "DEBUG", "msg": "spillway: leases of a policy", "policy": "p", "leases": 7.0,
+		}},
+		{limiter.Event{Kind: limiter.EventAdapt, Policy: "p", Decision: limiter.Decision{Limit: limit}, Reason: "cpu"}, line{
+			"level": "INFO", "msg": "spillway: a limit moves for another reason", "policy": "p", "limit": "10/m", "reason": "cpu",
+		}},
+		{limiter.Event{Kind: limiter.EventAdapt, Policy: "p", Decision: limiter.Decision{Limit: limit}, Reason: "cpu"}, line{
+			"level": "DEBUG", "msg": "spillway: a limit moves", "policy": "p", "limit": "10/m", "reason": "cpu",
+		}},
+	}
+	l, p := newLog(t, slog.LevelDebug, observe.LogConfig{})
+	covered := map[limiter.EventKind]bool{}
+	for i, c := range cases {
+		c.event.Time = time.Now()
+		l.Observe(c.event)
+		var want []line
+		if c.want != nil {
+			want = []line{c.want}
+			covered[c.event.Kind] = true
+		}
+		require.Equal(t, want, p.lines(t), "case %d, %v", i, c.event.Kind)
+	}
+	for kind := limiter.EventKind(1); kind.String() != "unknown"; kind++ {
+		require.True(t, covered[kind], "no case has a line for %v", kind)
+	}
+	l.Observe(limiter.Event{})
+	l.Observe(limiter.Event{Kind: 255})
+	require.Empty(t, p.lines(t))
+}
+
+func TestOutagesAreLoggedAndNotTheProbes(t *testing.T) {
+	l, p := newLog(t, slog.LevelInfo, observe.LogConfig{Decisions: -1})
+	for _, name := range []string{"a", "b"} {
+		for _, state := range []uint8{limiter.BreakerClosed, limiter.BreakerOpen, limiter.BreakerHalfOpen, limiter.BreakerOpen, limiter.BreakerHalfOpen, limiter.BreakerClosed, limiter.BreakerOpen} {
+			l.Observe(limiter.Event{Kind: limiter.EventBreaker, Name: name, State: state})
+		}
+		require.Equal(t, []line{
+			{"level": "ERROR", "msg": "spillway: a limiter is away", "limiter": name, "state": "open"},
+			{"level": "INFO", "msg": "spillway: a limiter is back", "limiter": name, "state": "closed"},
+			{"level": "ERROR", "msg": "spillway: a limiter is away", "limiter": name, "state": "open"},
+		}, p.lines(t))
+	}
+}
+
+func TestChangesAreNotedThoughNotLogged(t *testing.T) {
+	l, p := newLog(t, slog.LevelError, observe.LogConfig{})
+	for range 2 {
+		l.Observe(limiter.Event{Kind: limiter.EventBreaker, State: limiter.BreakerOpen})
+		require.Len(t, p.lines(t), 1)
+		l.Observe(limiter.Event{Kind: limiter.EventBreaker, State: limiter.BreakerClosed})
+		require.Empty(t, p.lines(t))
+	}
+}
+
+func TestMemoryIsLoggedWhereItsOverflowBeginsAndEnds(t *testing.T) {
+	l, p := newLog(t, slog.LevelDebug, observe.LogConfig{})
+	see := func(name string, overflow int64) (msgs []string) {
+		l.Observe(limiter.Event{Kind: limiter.EventMemory, Name: name, Overflow: overflow})
+		for _, line := range p.lines(t) {
+			msgs = append(msgs, line["level"].(string))
+		}
+		return msgs
+	}
+	for i, step := range []struct {
+		name     string
+		overflow int64
+		want     []string
+	}{
+		{"a", 0, nil},
+		{"a", 0, nil},
+		{"a", 5, []string{"WARN"}},
+		{"a", 9, nil},
+		{"b", 0, nil},
+		{"b", 1, []string{"WARN"}},
+		{"a", 12, nil},
+		{"a", 12, []string{"INFO"}},
+		{"a", 12, nil},
+		{"a", 13, []string{"WARN"}},
+		{"a", 0, nil}, // a new one of that name
+		{"a", 0, []string{"INFO"}},
+		{"b", 1, []string{"INFO"}},
+	} {
+		require.Equal(t, step.want, see(step.name, step.overflow), "step %d", i)
+	}
+}
+
+func TestARefusedReloadIsToldOnce(t *testing.T) {
+	l, p := newLog(t, slog.LevelInfo, observe.LogConfig{})
+	for i, step := range []struct {
+		reason, hash string
+		want         int
+	}{
+		{"ok", "a", 1}, {"ok", "b", 1}, {"invalid", "c", 1}, {"invalid", "c", 0}, {"invalid", "d", 1}, {"unreachable", "", 1},
+		{"unreachable", "", 0}, {"ok", "b", 1}, {"unreachable", "", 1},
+	} {
+		l.Observe(limiter.Event{Kind: limiter.EventReload, Name: "file", Reason: step.reason, Hash: step.hash})
+		require.Len(t, p.lines(t), step.want, "step %d", i)
+	}
+}
+
+func TestLogHashesKeys(t *testing.T) {
+	l, _ := newLog(t, slog.LevelInfo, observe.LogConfig{})
+	require.Equal(t, hashOf(secret, aKey.ID), l.Hash(aKey.ID))
+	require.NotEqual(t, l.Hash(aKey.ID), l.Hash("ip=203.0.113.8"))
+	top, err := observe.NewTop(observe.TopConfig{Secret: secret})
+	require.NoError(t, err)
+	require.Equal(t, top.Hash(aKey.ID), l.Hash(aKey.ID), "who is found by a Top is found in the log")
+
+	a, err := observe.NewLog(observe.LogConfig{})
+	require.NoError(t, err)
+	b, err := observe.NewLog(observe.LogConfig{Secret: []byte{}})
+	require.NoError(t, err)
+	require.NotEqual(t, a.Hash(aKey.ID), b.Hash(aKey.ID), "a random secret each")
+	require.Equal(t, a.Hash(aKey.ID), a.Hash(aKey.ID))
+
+	own := []byte("0123456789abcdef")
+	l, _ = newLog(t, slog.LevelInfo, observe.LogConfig{Secret: own})
+	clear(own)
+	require.Equal(t, hashOf(secret, aKey.ID), l.Hash(aKey.ID), "the secret is copied")
+}
+
+// traced adds what it finds in the context, as handlers for traces do.
+type traced struct{ slog.Handler }
+
+type traceKey struct{}
+
+func (h traced) Handle(ctx context.Context, r slog.Record) error {
+	if id, ok := ctx.Value(traceKey{}).(string); ok {
+		r.AddAttrs(slog.String("trace", id))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func TestTheHandlerGetsTheContext(t *testing.T) {
+	p := &page{}
+	l, err := observe.NewLog(observe.LogConfig{Logger: slog.New(traced{slog.NewJSONHandler(p, nil)})})
+	require.NoError(t, err)
+	e := limiter.Event{Kind: limiter.EventRejected, Reason: limiter.ReasonQuota}
+	l.Observe(e)
+	e.Context = context.WithValue(t.Context(), traceKey{}, "abc")
+	l.Observe(e)
+	lines := p.lines(t)
+	require.NotContains(t, lines[0], "trace")
+	require.Equal(t, "abc", lines[1]["trace"])
+}
+
+// flood shows n events at the same distance over a second from start on.
+func flood(l *observe.Log, e limiter.Event, start time.Time, n int) {
+	for i := range n {
+		e.Time = start.Add(time.Duration(i) * time.Second / time.Duration(n))
+		l.Observe(e)
+	}
+}
+
+func leftOut(lines []line) (sum int) {
+	for _, l := range lines {
+		if n, ok := l["left_out"].(float64); ok {
+			sum += int(n)
+		}
+	}
+	return sum
+}
+
+func TestAFloodCostsABoundedLog(t *testing.T) {
+	const n = 100_000
+	for name, e := range map[string]limiter.Event{
+		"allowed":  {Kind: limiter.EventDecision},
+		"blocked":  {Kind: limiter.EventDecision, Outcome: limiter.OutcomeBlocked},
+		"shadow":   {Kind: limiter.EventDecision, Outcome: limiter.OutcomeShadowBlocked},
+		"rejected": {Kind: limiter.EventRejected, Reason: limiter.ReasonQuota},
+		"degraded": {Kind: limiter.EventDegraded, Mode: "shed"},
+		"error":    {Kind: limiter.EventError, Reason: limiter.ReasonInvalid},
+		"client":   {Kind: limiter.EventError, Reason: limiter.ReasonClientIP},
+		"canceled": {Kind: limiter.EventError, Reason: limiter.ReasonCanceled},
+		"panic":    {Kind: limiter.EventPanic, Name: "Key"},
+		"store":    {Kind: limiter.EventStore, Op: "take", Err: errors.New("x")},
+		"stored":   {Kind: limiter.EventStore, Op: "take"},
+		"lease":    {Kind: limiter.EventLease},
+		"adapt":    {Kind: limiter.EventAdapt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rate := 7
+				l, p := newLog(t, slog.LevelDebug, observe.LogConfig{Decisions: rate})
+				if name == "panic" {
+					rate = 1
+				}
+				start := time.Now()
+				flood(l, e, start, n)
+				require.Len(t, p.lines(t), rate)
+
+				// The next line tells of the rest.
+				time.Sleep(time.Second)
+				flood(l, e, start.Add(time.Second), n)
+				lines := p.lines(t)
+				require.Len(t, lines, rate)
+				require.InDelta(t, n-rate, lines[0]["left_out"], 0)
+				require.Equal(t, n-rate, leftOut(lines))
+
+				// Late events are of the second that is, so they win no lines.
+				flood(l, e, start, n)
+				flood(l, e, start.Add(-time.Hour), n)
+				require.Empty(t, p.lines(t))
+
+				// Nor do those from the future, which silence nobody afterwards.
+				flood(l, e, start.Add(1000*time.Hour), n)
+				require.Empty(t, p.lines(t))
+				time.Sleep(time.Second)
+				e.Time = time.Now()
+				l.Observe(e)
+				e.Time = time.Time{}
+				l.Observe(e)
+				lines = p.lines(t)
+				require.InDelta(t, 4*n-rate, lines[0]["left_out"], 0)
+				require.Len(t, lines, min(2, rate))
+			})
+		})
+	}
+}
+
+func TestAFloodOfOneKindLeavesTheOthersAlone(t *testing.T) {
+	l, p := newLog(t, slog.LevelInfo, observe.LogConfig{Decisions: 1})
+	now := time.Now()
+	flood(l, limiter.Event{Kind: limiter.EventDecision, Outcome: limiter.OutcomeBlocked}, now, 1000)
+	flood(l, limiter.Event{Kind: limiter.EventError, Reason: limiter.ReasonNoKey}, now, 1000)
+	p.lines(t)
+	for _, e := range []limiter.Event{
+		{Kind: limiter.EventError, Reason: limiter.ReasonUnavailable},
+		{Kind: limiter.EventDecision, Outcome: limiter.OutcomeShadowBlocked},
+		{Kind: limiter.EventRejected}, {Kind: limiter.EventStoreState, State: 1}, {Kind: limiter.EventStoreState},
+	} {
+		l.Observe(e)
+		lines := p.lines(t)
+		require.Len(t, lines, 1)
+		require.NotContains(t, lines[0], "left_out")
+	}
+}
+
+func TestWithoutSamplesChangesAndPanicsAreLogged(t *testing.T) {
+	l, p := newLog(t, slog.LevelDebug, observe.LogConfig{Decisions: -1})
+	for _, e := range []limiter.Event{
+		{Kind: limiter.EventDecision}, {Kind: limiter.EventDecision, Outcome: limiter.OutcomeBlocked}, {Kind: limiter.EventRejected},
+		{Kind: limiter.EventDegraded}, {Kind: limiter.EventError}, {Kind: limiter.EventStore, Err: errors.New("x")},
+		{Kind: limiter.EventLease}, {Kind: limiter.EventAdapt, Reason: "cpu"},
+	} {
+		l.Observe(e)
+		require.Empty(t, p.lines(t), e.Kind.String())
+	}
+	for _, e := range []limiter.Event{
+		{Kind: limiter.EventStoreState, State: 1}, {Kind: limiter.EventBreaker, State: limiter.BreakerOpen},
+		{Kind: limiter.EventReload, Reason: "ok"}, {Kind: limiter.EventMemory, Overflow: 1}, {Kind: limiter.EventPanic},
+	} {
+		l.Observe(e)
+		require.Len(t, p.lines(t), 1, e.Kind.String())
+	}
+}
+
+func TestLogOfManyGoroutines(t *testing.T) {
+	const goroutines, each, rate = 8, 2000, 5
+	l, p := newLog(t, slog.LevelInfo, observe.LogConfig{Decisions: rate})
+	now := time.Now()
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := range each {
+				l.Observe(limiter.Event{Kind: limiter.EventRejected, Time: now, Key: aKey, Reason: limiter.ReasonQuota})
+				if i%100 > 0 {
+					continue
+				}
+				name := strings.Repeat("x", g)
+				l.Observe(limiter.Event{Kind: limiter.EventMemory, Name: name, Overflow: int64(i)})
+				l.Observe(limiter.Event{Kind: limiter.EventBreaker, Name: name, State: uint8(i / 100 % 3)})
+				l.Observe(limiter.Event{Kind: limiter.EventAdapt, Policy: name, Reason: name})
+			}
+		})
+	}
+	wg.Wait()
+	rejected := 0
+	for _, line := range p.lines(t) {
+		if line["msg"] == "spillway: a request is refused" {
+			rejected++
+		}
+	}
+	require.Equal(t, rate, rejected)
+}
+
+func TestALineThatIsNotWrittenAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	l, _ := newLog(t, slog.LevelInfo, observe.LogConfig{Decisions: 1})
+	allowed := limiter.Event{Kind: limiter.EventDecision, Context: t.Context(), Time: time.Now(), Policy: "p", Key: aKey}
+	require.Zero(t, testing.AllocsPerRun(1000, func() { l.Observe(allowed) }))
+	blocked := allowed
+	blocked.Outcome = limiter.OutcomeBlocked
+	l.Observe(blocked)
+	require.Zero(t, testing.AllocsPerRun(1000, func() { l.Observe(blocked) }))
+}
+
+func BenchmarkLogAllowed(b *testing.B) {
+	l, err := observe.NewLog(observe.LogConfig{Logger: slog.New(slog.NewTextHandler(&page{}, nil))})
+	require.NoError(b, err)
+	e := limiter.Event{Kind: limiter.EventDecision, Context: b.Context(), Time: time.Now(), Policy: "p", Key: aKey}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Observe(e)
+	}
+}
