@@ -39,7 +39,8 @@ const (
 	EventStoreState
 	// EventPanic: a callback of the user panicked and was contained. Policy, Name (the callback), Err.
 	EventPanic
-	// EventStore: one call to a shared store. Name, Op, Duration, N (takes in the call), Err.
+	// EventStore: one call to a shared store. Name, Op, Duration, N (takes in the call); Err and Reason (a short cause such as
+	// "timeout", "oom", or "canceled" where the caller left) if it failed.
 	EventStore
 	// EventMemory: the table of a memory store. Name, Keys, Overflow (takes on shared overflow cells so far).
 	EventMemory

@@ -218,5 +218,6 @@ func (c *Census) tell(began time.Time, err error) {
 	now := time.Now()
 	c.observer.Observe(limiter.Event{
 		Kind: limiter.EventStore, Time: now, Name: c.name, Op: "census", Duration: now.Sub(began), Err: err,
+		Reason: rediscall.Cause(err),
 	})
 }

@@ -162,6 +162,7 @@ func (l *Limiter) observe(ctx context.Context, op string, began time.Time, err e
 	now := time.Now()
 	l.observer.Observe(limiter.Event{
 		Kind: limiter.EventStore, Context: ctx, Time: now, Name: l.name, Op: op, N: 1, Duration: now.Sub(began), Err: err,
+		Reason: rediscall.Cause(err),
 	})
 }
 
