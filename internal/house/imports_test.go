@@ -59,6 +59,9 @@ var rules = []rule{
 	{folder: ".", own: []string{"middleware", "limiter/memory"}},
 	// A document is built by constructors that the application hands in, so no store is needed to read one.
 	{folder: "config", own: []string{"limiter", "limiter/adaptive", "keyfunc", "response", "degrade", "middleware", internal}, foreign: []string{yaml}},
+	// A user's own source runs the table in tests.
+	{folder: "config/source/sourcetest", own: []string{"config"}, foreign: []string{"github.com/stretchr/testify"}},
+	{folder: "config/source/file", own: []string{"config", internal}, foreign: []string{"github.com/fsnotify/fsnotify"}},
 	{folder: "config/source/redis", own: []string{"config", internal}, foreign: []string{goRedis}},
 	{folder: "config/...", own: []string{"config", internal}},
 	// Whoever wants the log alone gets no metrics library with it.
