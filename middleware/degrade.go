@@ -141,7 +141,7 @@ func (x *substitute) withoutRetryAfter() {
 func (v *visit) budget(a *active) func(context.Context, string, limiter.Limit) (limiter.Decision, error) {
 	key, l := limiter.Key{Space: a.space, ID: a.id}, a.Limiter
 	if l == nil {
-		l = v.guard.cfg.Limiter
+		l = v.stage.settings.Limiter
 	}
 	return func(ctx context.Context, name string, limit limiter.Limit) (limiter.Decision, error) {
 		if l == nil {

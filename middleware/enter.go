@@ -17,7 +17,7 @@ import (
 // its policy and its context allow.
 func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 	st := g.stage()
-	if st == nil || !g.cfg.CountPreflights && preflight(r) {
+	if st == nil || !st.settings.CountPreflights && preflight(r) {
 		return Pass{next: true, w: w, r: r}
 	}
 	v := g.visit(st, w, r, e)
@@ -137,7 +137,7 @@ func (v *visit) writeHeaders() {
 		}
 	}
 	if len(v.items) > 0 {
-		v.guard.renderer.WriteHeaders(v.w.Header(), v.r, v.now, v.items)
+		v.stage.settings.renderer.WriteHeaders(v.w.Header(), v.r, v.now, v.items)
 	}
 }
 

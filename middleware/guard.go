@@ -2,14 +2,11 @@ package middleware
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/spillway-go/spillway/keyfunc"
-	"github.com/spillway-go/spillway/response"
 )
 
 // Guard holds policies and serves requests by them. It is safe for concurrent use, and its policies may be changed while
@@ -29,9 +26,6 @@ type seen struct {
 
 // core is what the stages of a guard share.
 type core struct {
-	cfg      Config
-	renderer *response.Renderer
-	trust    *keyfunc.ClientIP
 	watch    watch
 	log      *slog.Logger
 	waiting  waiting
@@ -47,45 +41,44 @@ type core struct {
 // New returns the guard of cfg. The error names everything that is wrong, joined. New calls each key function once with
 // an empty request to find what is wrong with its settings; it does no I/O and starts nothing.
 func New(cfg Config) (*Guard, error) {
-	c := &core{cfg: cfg, log: cfg.Logger}
+	c := &core{log: cfg.Logger}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
 	c.watch.init(cfg.Observer, c.log)
-	var errs []error
-	var err error
-	if c.renderer, err = response.New(cfg.Response); err != nil {
-		errs = append(errs, fmt.Errorf("middleware: Response: %w", err))
-		c.renderer, _ = response.New(response.Options{})
-	}
-	if c.trust, err = keyfunc.NewClientIP(cfg.ClientIP); err != nil {
-		errs = append(errs, fmt.Errorf("middleware: ClientIP: %w", err))
-	}
-	switch c.waiting.max = int64(cfg.MaxWaiting); {
-	case cfg.MaxWaiting == 0:
-		c.waiting.max = defaultMaxWaiting
-	case cfg.MaxWaiting == -1:
-		c.waiting.max = 0
-	case cfg.MaxWaiting < 0:
-		errs = append(errs, fmt.Errorf("middleware: MaxWaiting %d is negative; −1 means none", cfg.MaxWaiting))
-	}
-	var m matcher
-	if _, err := m.add(&cfg.Exempt, true); err != nil {
-		errs = append(errs, fmt.Errorf("middleware: Exempt: %w", err))
-		c.cfg.Exempt = Match{}
-	}
-	s, err := c.compile(cfg.Policies)
-	errs = append(errs, err)
-	if err := errors.Join(errs...); err != nil {
+	if err := c.replace(cfg); err != nil {
 		return nil, err
 	}
-	for _, warning := range c.trust.Warnings() {
-		c.log.Warn("spillway: client address: " + warning)
-	}
-	c.watch.bind(nil, s)
-	c.snapshot.Store(s)
 	c.mounted.Store(StageEdge, true)
 	return &Guard{core: c, name: StageEdge}, nil
+}
+
+// replace puts what cfg says into force, or nothing.
+func (c *core) replace(cfg Config) error {
+	set, err := newSettings(cfg)
+	s, errs := c.compile(set, cfg.Policies)
+	if err := errors.Join(err, errs); err != nil {
+		return err
+	}
+	c.swap(s)
+	return nil
+}
+
+// swap puts s into force.
+func (c *core) swap(s *snapshot) {
+	old := c.snapshot.Load()
+	c.watch.bind(old, s)
+	c.snapshot.Store(s)
+	var told []string
+	if old != nil {
+		c.watch.release(old, s)
+		told = old.settings.trust.Warnings()
+	}
+	for _, warning := range s.settings.trust.Warnings() {
+		if !slices.Contains(told, warning) {
+			c.log.Warn("spillway: client address: " + warning)
+		}
+	}
 }
 
 // Stage returns the guard of another stage, to be mounted at its place in the chain. A stage without policies lets
@@ -107,15 +100,19 @@ func (g *Guard) Stage(name string) *Guard {
 func (g *Guard) Update(policies []Policy) error {
 	g.update.Lock()
 	defer g.update.Unlock()
-	s, err := g.compile(policies)
+	s, err := g.compile(g.core.snapshot.Load().settings, policies)
 	if err != nil {
 		return err
 	}
-	old := g.core.snapshot.Load()
-	g.watch.bind(old, s)
-	g.core.snapshot.Store(s)
-	g.watch.release(old, s)
+	g.swap(s)
 	return nil
+}
+
+// Reconfigure is Update with everything else that a Config says, but for Observer and Logger, which stay those of New.
+func (g *Guard) Reconfigure(cfg Config) error {
+	g.update.Lock()
+	defer g.update.Unlock()
+	return g.replace(cfg)
 }
 
 // Policies returns the names of the policies in force, in configuration order.

@@ -62,12 +62,11 @@ func (f *inflight) leave(id string) {
 
 // waiting bounds the requests held back for their turn.
 type waiting struct {
-	max int64
-	n   atomic.Int64
+	n atomic.Int64
 }
 
-func (w *waiting) enter() bool {
-	if w.n.Add(1) <= w.max {
+func (w *waiting) enter(most int64) bool {
+	if w.n.Add(1) <= most {
 		return true
 	}
 	w.n.Add(-1)

@@ -199,7 +199,7 @@ func (c *core) visit(st *stage, w http.ResponseWriter, r *http.Request, e Entry)
 		v.mux = muxRoute{r, e.Mux}
 		v.entry.Framework = &v.mux
 	}
-	v.req.Reset(r, v.entry.Framework, c.trust)
+	v.req.Reset(r, v.entry.Framework, st.settings.trust)
 	if n := (len(st.matcher.rules) + 63) / 64; cap(v.hits) < n {
 		v.hits = make([]uint64, n)
 	} else {

@@ -26,11 +26,11 @@ func (v *visit) refuse(out outcome) Pass {
 		}
 	}
 	if !v.entry.Defer {
-		v.guard.renderer.Refuse(v.w, v.r, v.refusal(out))
+		v.stage.settings.renderer.Refuse(v.w, v.r, v.refusal(out))
 		return Pass{}
 	}
 	x := v.verdict(out)
-	x.Refusal = v.guard.renderer.Prepare(v.w.Header(), v.r, x.Refusal)
+	x.Refusal = v.stage.settings.renderer.Prepare(v.w.Header(), v.r, x.Refusal)
 	return Pass{no: &x}
 }
 

@@ -21,6 +21,7 @@ import (
 // snapshot is one set of policies, compiled. It is immutable; Update swaps the pointer, and a request settles on the
 // snapshot it began with.
 type snapshot struct {
+	settings *settings
 	policies []*policy // in configuration order
 	byName   map[string]*policy
 	stages   map[string]*stage
@@ -29,6 +30,7 @@ type snapshot struct {
 
 // stage is the policies of one place in the chain.
 type stage struct {
+	settings *settings
 	policies []*policy
 	matcher  matcher
 	byRule   []*policy // whose Match a rule is; nil for exemptions
@@ -111,8 +113,8 @@ func (t *told) of(p *policy, l limiter.Limit) (*toldLimit, error) {
 }
 
 // compile checks all policies and makes a snapshot of them. The error joins everything that is wrong.
-func (c *core) compile(policies []Policy) (*snapshot, error) {
-	s := &snapshot{byName: make(map[string]*policy), stages: make(map[string]*stage)}
+func (c *core) compile(set *settings, policies []Policy) (*snapshot, error) {
+	s := &snapshot{settings: set, byName: make(map[string]*policy), stages: make(map[string]*stage)}
 	var errs []error
 	names := make(map[string]string) // lower case → what has it
 	spaces := make(map[string]string)
@@ -149,11 +151,11 @@ func (c *core) compile(policies []Policy) (*snapshot, error) {
 			bad("its keys would be those of %s", other)
 		}
 		spaces[p.space] = at
-		c.check(p, bad)
+		set.check(p, bad)
 		st := s.stages[p.Stage]
 		if st == nil {
-			st = new(stage)
-			st.exempt, _ = st.matcher.add(&c.cfg.Exempt, true) // checked by New
+			st = &stage{settings: set}
+			st.exempt, _ = st.matcher.add(&set.Exempt, true) // checked by newSettings
 			s.stages[p.Stage] = st
 		}
 		var err error
@@ -164,7 +166,7 @@ func (c *core) compile(policies []Policy) (*snapshot, error) {
 			bad("Exempt: %w", err)
 		}
 		if p.Limiter == nil {
-			p.Limiter = c.cfg.Limiter
+			p.Limiter = set.Limiter
 		}
 		if p.Limiter != nil {
 			if err := attempt(func() { p.store = st.addStore(p.Limiter) }); err != nil {
@@ -191,7 +193,7 @@ func (c *core) compile(policies []Policy) (*snapshot, error) {
 }
 
 // check checks one policy by itself and fills in what is derived from it.
-func (c *core) check(p *policy, bad func(string, ...any)) {
+func (s *settings) check(p *policy, bad func(string, ...any)) {
 	if p.Key == nil && p.Stage != StageManual {
 		bad("Key is required: say by whom to count, such as keyfunc.IP()")
 	}
@@ -223,7 +225,7 @@ func (c *core) check(p *policy, bad func(string, ...any)) {
 			bad("Limit: %w", err)
 			break
 		}
-		if p.Limiter == nil && c.cfg.Limiter == nil {
+		if p.Limiter == nil && s.Limiter == nil {
 			bad("Limiter: neither the policy nor Config names one")
 		}
 		told, err := p.told.of(p, l)
@@ -257,7 +259,7 @@ func (c *core) check(p *policy, bad func(string, ...any)) {
 		bad("MaxDelay %v is negative; −1 means not at all", p.MaxDelay)
 	}
 	p.names = []string{p.Name}
-	if p.set = p.Headers.Or(c.renderer.Headers()); p.Shadow {
+	if p.set = p.Headers.Or(s.renderer.Headers()); p.Shadow {
 		p.set = response.Off
 	}
 	if err := p.Headers.Validate(); err != nil {

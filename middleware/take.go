@@ -193,7 +193,7 @@ func (v *visit) mayWait(a *active) time.Duration {
 	if v.look {
 		return d
 	}
-	if v.waits = v.guard.waiting.enter(); !v.waits {
+	if v.waits = v.guard.waiting.enter(v.stage.settings.maxWaiting); !v.waits {
 		a.crowded = true
 		return 0
 	}

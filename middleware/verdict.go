@@ -80,7 +80,7 @@ func (g *Guard) examine(r *http.Request, known []Entry, look bool) (Verdict, err
 		e = known[0]
 	}
 	st := g.stage()
-	if st == nil || !g.cfg.CountPreflights && preflight(r) {
+	if st == nil || !st.settings.CountPreflights && preflight(r) {
 		return Verdict{Allowed: true}, nil
 	}
 	e.Defer = true // whoever asks for a verdict wants the policies in it
