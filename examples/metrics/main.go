@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -90,8 +91,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func handlers(shadow bool, logger *slog.Logger) (service, admin http.Handler, err error) {
 	registry := prometheus.NewRegistry()
 	metrics, noMetrics := prom.New(registry)
-	top, noTop := observe.NewTop(observe.TopConfig{}) // keys are shown hashed
-	lines, noLog := observe.NewLog(observe.LogConfig{Logger: logger})
+	secret := make([]byte, 32) // keys are shown hashed with it, the same in both. A fleet has one from its configuration
+	_, _ = rand.Read(secret)   // never fails
+	top, noTop := observe.NewTop(observe.TopConfig{Secret: secret})
+	lines, noLog := observe.NewLog(observe.LogConfig{Logger: logger, Secret: secret})
 	if err := errors.Join(noMetrics, noTop, noLog); err != nil {
 		return nil, nil, err
 	}

@@ -107,7 +107,7 @@ func TestWhatIsSeen(t *testing.T) {
 	require.NotEmpty(t, top.Near)
 
 	logged := stop()
-	require.Contains(t, logged, "policy=client")
+	require.Contains(t, logged, "policy=client reason=quota key="+top.Refused[0].Key) // who it is, is the same hash everywhere
 	require.NotContains(t, logged, "127.0.0.1")
 }
 
