@@ -1,0 +1,378 @@
+package filesource_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-go/spillway/config"
+	filesource "github.com/spillway-go/spillway/config/source/file"
+	"github.com/spillway-go/spillway/config/source/sourcetest"
+)
+
+// quick is short enough to run the table, and Poll is off so that events alone tell of a change.
+func quick(path string) filesource.Config {
+	return filesource.Config{Path: path, Settle: 5 * time.Millisecond, Poll: -1}
+}
+
+// replace puts a file in the place of another one as a whole.
+func replace(t *testing.T, path string, doc []byte) {
+	t.Helper()
+	if doc == nil {
+		require.NoError(t, os.RemoveAll(path))
+		return
+	}
+	require.NoError(t, os.WriteFile(path+".new", doc, 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+}
+
+// configMap writes versions of a directory as the kubelet does.
+type configMap struct {
+	dir  string
+	next int
+	last string
+}
+
+func (m *configMap) set(t *testing.T, doc []byte) {
+	t.Helper()
+	const name = "limits.yaml"
+	m.next++
+	version := fmt.Sprintf("..2026_03_04_05_06_%06d", m.next)
+	require.NoError(t, os.Mkdir(filepath.Join(m.dir, version), 0o700))
+	if doc != nil {
+		require.NoError(t, os.WriteFile(filepath.Join(m.dir, version, name), doc, 0o600))
+	}
+	tmp, data, file := filepath.Join(m.dir, "..data_tmp"), filepath.Join(m.dir, "..data"), filepath.Join(m.dir, name)
+	require.NoError(t, os.Symlink(version, tmp))
+	require.NoError(t, os.Rename(tmp, data))
+	if doc == nil {
+		require.NoError(t, os.RemoveAll(file))
+	} else if _, err := os.Lstat(file); err != nil {
+		require.NoError(t, os.Symlink(filepath.Join("..data", name), file))
+	}
+	if m.last != "" {
+		require.NoError(t, os.RemoveAll(filepath.Join(m.dir, m.last)))
+	}
+	m.last = version
+}
+
+func TestTable(t *testing.T) {
+	for name, newSet := range map[string]func(t *testing.T, dir string) (path string, set func(doc []byte)){
+		"replaced by rename": func(t *testing.T, dir string) (string, func([]byte)) {
+			path := filepath.Join(dir, "limits.yaml")
+			return path, func(doc []byte) { replace(t, path, doc) }
+		},
+		"written in place": func(t *testing.T, dir string) (string, func([]byte)) {
+			path := filepath.Join(dir, "limits.yaml")
+			return path, func(doc []byte) {
+				if doc == nil {
+					require.NoError(t, os.RemoveAll(path))
+					return
+				}
+				require.NoError(t, os.WriteFile(path, doc, 0o600))
+			}
+		},
+		"saved by an editor that keeps a backup": func(t *testing.T, dir string) (string, func([]byte)) {
+			path := filepath.Join(dir, "limits.yaml")
+			return path, func(doc []byte) {
+				_ = os.Rename(path, path+"~") // not the first time
+				if doc != nil {
+					require.NoError(t, os.WriteFile(path, doc, 0o600))
+				}
+			}
+		},
+		"a ConfigMap": func(t *testing.T, dir string) (string, func([]byte)) {
+			m := &configMap{dir: dir}
+			return filepath.Join(dir, "limits.yaml"), func(doc []byte) { m.set(t, doc) }
+		},
+		"a directory that is made anew": func(t *testing.T, dir string) (string, func([]byte)) {
+			shop := filepath.Join(dir, "etc", "shop")
+			path := filepath.Join(shop, "limits.yaml")
+			return path, func(doc []byte) {
+				require.NoError(t, os.RemoveAll(filepath.Join(dir, "etc")))
+				if doc != nil {
+					require.NoError(t, os.MkdirAll(shop, 0o700))
+					require.NoError(t, os.WriteFile(path, doc, 0o600))
+				}
+			}
+		},
+		"a link to a release": func(t *testing.T, dir string) (string, func([]byte)) {
+			n := 0
+			current := filepath.Join(dir, "current")
+			return filepath.Join(dir, "current", "etc", "limits.yaml"), func(doc []byte) {
+				n++
+				release := filepath.Join(dir, "releases", fmt.Sprint(n))
+				require.NoError(t, os.MkdirAll(filepath.Join(release, "etc"), 0o700))
+				if doc != nil {
+					require.NoError(t, os.WriteFile(filepath.Join(release, "etc", "limits.yaml"), doc, 0o600))
+				}
+				require.NoError(t, os.Symlink(release, current+".new")) // absolute
+				require.NoError(t, os.Rename(current+".new", current))
+			}
+		},
+		"a link to a file elsewhere": func(t *testing.T, dir string) (string, func([]byte)) {
+			path, target := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "elsewhere", "real.yaml")
+			require.NoError(t, os.Mkdir(filepath.Dir(target), 0o700))
+			require.NoError(t, os.Symlink("./elsewhere/../elsewhere/real.yaml", path))
+			return path, func(doc []byte) { replace(t, target, doc) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sourcetest.Run(t, func(t *testing.T) (config.Source, func([]byte)) {
+				path, set := newSet(t, t.TempDir())
+				return newSource(t, quick(path)), set
+			})
+		})
+	}
+}
+
+var errNone = errors.New("too many open files")
+
+// noNotifier is a system that gives out no more notifiers.
+func noNotifier() (*fsnotify.Watcher, error) { return nil, errNone }
+
+func TestTableByLookingAlone(t *testing.T) {
+	sourcetest.Run(t, func(t *testing.T) (config.Source, func([]byte)) {
+		path := filepath.Join(t.TempDir(), "limits.yaml")
+		s := newSource(t, filesource.Config{
+			Path: path, Settle: 5 * time.Millisecond, Poll: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		})
+		s.NotifyWith(noNotifier)
+		return s, func(doc []byte) { replace(t, path, doc) }
+	})
+}
+
+// watching is a Watch under way.
+type watching struct {
+	calls  atomic.Int32
+	signal chan struct{}
+	result chan error
+	cancel context.CancelFunc
+}
+
+func watch(t *testing.T, s *filesource.Source) *watching {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &watching{signal: make(chan struct{}, 1000), result: make(chan error, 1), cancel: cancel}
+	go func() {
+		w.result <- s.Watch(ctx, func() {
+			w.calls.Add(1)
+			w.signal <- struct{}{}
+		})
+	}()
+	return w
+}
+
+func (w *watching) called(t *testing.T) {
+	t.Helper()
+	select {
+	case <-w.signal:
+	case <-t.Context().Done():
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "changed was not called")
+	}
+}
+
+func (w *watching) end(t *testing.T) {
+	t.Helper()
+	w.cancel()
+	require.ErrorIs(t, <-w.result, context.Canceled)
+}
+
+// What others do in the same directory, as in /tmp, is nothing to the follower.
+func TestOtherFilesAreNoChange(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "limits.yaml")
+	replace(t, path, []byte("version: 1\n"))
+	w := watch(t, newSource(t, quick(path)))
+	w.called(t)
+	for i := range 100 {
+		write(t, filepath.Join(dir, fmt.Sprint("other", i)), "busy")
+	}
+	replace(t, path, []byte("version: 2\n"))
+	w.called(t)
+	w.end(t)
+	require.Equal(t, int32(2), w.calls.Load())
+}
+
+// A Watch reads nothing, so it ends while a pipe waits for its other end.
+func TestWatchOfAPipe(t *testing.T) {
+	for _, path := range []string{t.TempDir(), "/dev/zero"} {
+		w := watch(t, newSource(t, filesource.Config{Path: path}))
+		w.called(t)
+		w.end(t)
+	}
+}
+
+// Nobody tells of a directory that is renamed further up, but the file is looked at.
+func TestRenamedFurtherUp(t *testing.T) {
+	dir := t.TempDir()
+	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
+	require.NoError(t, os.MkdirAll(at("a", "b", "c"), 0o700))
+	write(t, at("a", "b", "c", "limits.yaml"), "version: 1\n")
+	require.NoError(t, os.MkdirAll(at("x", "b", "c"), 0o700))
+	write(t, at("x", "b", "c", "limits.yaml"), "version: 2\n")
+	s := newSource(t, filesource.Config{Path: at("a", "b", "c", "limits.yaml"), Settle: -1, Poll: 5 * time.Millisecond})
+	w := watch(t, s)
+	w.called(t)
+	require.NoError(t, os.Rename(at("a"), at("old")))
+	require.NoError(t, os.Rename(at("x"), at("a")))
+	for want := 2; want < 10; want++ { // the second time by events, as the new directory is watched
+		for {
+			doc, err := s.Load(t.Context())
+			if err == nil && string(doc) == fmt.Sprintf("version: %d\n", want) {
+				break
+			}
+			w.called(t)
+		}
+		replace(t, s.String()[len("file:"):], fmt.Appendf(nil, "version: %d\n", want+1))
+	}
+	w.end(t)
+}
+
+// A relative path counts from where the process is.
+func TestRelativePath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	w := watch(t, newSource(t, quick("shop/limits.yaml")))
+	w.called(t)
+	require.NoError(t, os.Mkdir("shop", 0o700))
+	w.called(t)
+	write(t, "shop/limits.yaml", "version: 1\n")
+	w.called(t)
+	w.end(t)
+}
+
+// Events that the kernel has dropped may have been ours.
+func TestDroppedEvents(t *testing.T) {
+	s := newSource(t, quick(filepath.Join(t.TempDir(), "limits.yaml")))
+	made := make(chan *fsnotify.Watcher, 1)
+	s.NotifyWith(func() (*fsnotify.Watcher, error) {
+		n, err := fsnotify.NewWatcher()
+		made <- n
+		return n, err
+	})
+	w := watch(t, s)
+	w.called(t)
+	n := <-made
+	for range 3 {
+		n.Errors <- fsnotify.ErrEventOverflow
+		w.called(t)
+	}
+	w.end(t)
+}
+
+// With Poll off there is nothing to fall back to.
+func TestNoNotifierAndNoPoll(t *testing.T) {
+	s := newSource(t, quick(filepath.Join(t.TempDir(), "limits.yaml")))
+	s.NotifyWith(noNotifier)
+	err := s.Watch(t.Context(), func() {})
+	require.ErrorIs(t, err, errNone)
+	require.ErrorContains(t, err, "filesource: ")
+
+	made := make(chan *fsnotify.Watcher, 1)
+	s.NotifyWith(func() (*fsnotify.Watcher, error) {
+		n, err := fsnotify.NewWatcher()
+		made <- n
+		return n, err
+	})
+	w := watch(t, s)
+	w.called(t)
+	(<-made).Errors <- errNone
+	require.ErrorIs(t, <-w.result, errNone)
+}
+
+// A notifier that fails is replaced by looking, and looking by the next notifier.
+func TestNotifierThatFails(t *testing.T) {
+	var log bytes.Buffer
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	replace(t, path, []byte("version: 1\n"))
+	s := newSource(t, filesource.Config{Path: path, Settle: -1, Poll: 5 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	made := make(chan *fsnotify.Watcher, 1)
+	s.NotifyWith(func() (*fsnotify.Watcher, error) {
+		n, err := fsnotify.NewWatcher()
+		made <- n
+		return n, err
+	})
+	w := watch(t, s)
+	w.called(t)
+	(<-made).Errors <- errNone
+	for want := range 5 {
+		doc := fmt.Sprintf("version: %d\n", want)
+		replace(t, path, []byte(doc))
+		for {
+			w.called(t)
+			if got, err := s.Load(t.Context()); err == nil && string(got) == doc {
+				break
+			}
+		}
+	}
+	w.end(t)
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), errNone.Error())
+	require.Contains(t, log.String(), "file:"+path)
+}
+
+// Where nothing can be watched, the file is looked at every second, and a notifier is asked for every minute.
+func TestLookingInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		path := filepath.Join(t.TempDir(), "limits.yaml")
+		age := func(d time.Duration) {
+			require.NoError(t, os.Chtimes(path, time.Time{}, time.Now().Add(-d)))
+		}
+		write(t, path, "version: 1\n")
+		age(time.Hour)
+		s := newSource(t, filesource.Config{Path: path, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		var asked atomic.Int32
+		s.NotifyWith(func() (*fsnotify.Watcher, error) {
+			asked.Add(1)
+			return nil, errNone
+		})
+		w := watch(t, s)
+		synctest.Wait()
+		require.Equal(t, int32(1), w.calls.Load())
+		time.Sleep(10*time.Minute + time.Millisecond)
+		require.Equal(t, int32(1), w.calls.Load(), "nothing has changed")
+		require.Equal(t, int32(11), asked.Load())
+
+		write(t, path, "version: 22\n")
+		age(time.Hour)
+		time.Sleep(time.Second)
+		require.Equal(t, int32(2), w.calls.Load(), "another size")
+
+		write(t, path, "version: 33\n")
+		age(2 * time.Hour)
+		time.Sleep(time.Second)
+		require.Equal(t, int32(3), w.calls.Load(), "another time")
+
+		// A second edition within the grain of the file system's time is not seen, only expected.
+		write(t, path, "version: 44\n")
+		age(0)
+		written := time.Now()
+		time.Sleep(time.Second)
+		require.Equal(t, int32(4), w.calls.Load())
+		write(t, path, "version: 55\n")
+		require.NoError(t, os.Chtimes(path, time.Time{}, written))
+		time.Sleep(time.Second)
+		require.Equal(t, int32(5), w.calls.Load())
+		time.Sleep(time.Minute)
+		require.Equal(t, int32(6), w.calls.Load(), "once more as it was not two seconds old, and then it is left alone")
+
+		require.NoError(t, os.Remove(path))
+		time.Sleep(time.Second)
+		require.Equal(t, int32(7), w.calls.Load())
+		w.end(t)
+		require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	})
+}
