@@ -14,8 +14,15 @@ import (
 // a function of the application panics on it, proves nothing. All alternatives of [First] and all parts of [Join] are
 // looked at. A [Join] whose parts might have a kind in common for some request is refused here.
 func Check(f Func) error {
+	_, err := Kinds(f)
+	return err
+}
+
+// Kinds returns the kinds of the keys that f asks for, as far as a [Check] shows them: all alternatives of [First] and all
+// parts of [Join], in that order. The error is that of Check.
+func Kinds(f Func) ([]string, error) {
 	if f == nil {
-		return invalid("no key function")
+		return nil, invalid("no key function")
 	}
 	r := new(Request)
 	r.Reset(&http.Request{
@@ -25,9 +32,9 @@ func Check(f Func) error {
 	}, nil, nil)
 	r.probe = new(probe)
 	if _, err := r.Resolve(f); errors.Is(err, limiter.ErrInvalid) {
-		return err
+		return nil, err
 	}
-	return nil
+	return r.probe.kinds, nil
 }
 
 // probe is the state of a Check: the kinds of all keys asked for so far, those of empty values too.

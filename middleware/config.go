@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spillway-go/spillway/degrade"
@@ -138,3 +139,23 @@ const (
 )
 
 const defaultMaxWaiting = 1024
+
+// PolicyError is one thing that is wrong with one policy. [New], [Guard.Update] and [Guard.Reconfigure] return those of all
+// policies joined.
+type PolicyError struct {
+	Index  int    // in the list of policies
+	Policy string // its Name
+	err    error
+	at     string
+}
+
+// Error tells which policy, and what is wrong with it.
+func (e *PolicyError) Error() string { return e.err.Error() }
+
+// Unwrap returns what is wrong with it.
+func (e *PolicyError) Unwrap() error { return e.err }
+
+// Detail is Error without the name of the policy.
+func (e *PolicyError) Detail() string {
+	return strings.TrimPrefix(e.err.Error(), "middleware: "+e.at+": ")
+}

@@ -122,7 +122,7 @@ func (c *core) compile(set *settings, policies []Policy) (*snapshot, error) {
 		p := &policy{Policy: policies[k]}
 		at := fmt.Sprintf("policy %q", p.Name)
 		bad := func(format string, args ...any) {
-			errs = append(errs, fmt.Errorf("middleware: "+at+": "+format, args...))
+			errs = append(errs, &PolicyError{Index: k, Policy: p.Name, err: fmt.Errorf("middleware: "+at+": "+format, args...), at: at})
 		}
 		if !keyfunc.ValidName(p.Name) {
 			at = fmt.Sprintf("policy %d (%q)", k, p.Name)
