@@ -1,0 +1,72 @@
+// Package otelobserve shows what guards and stores do to OpenTelemetry: as metrics, and as events on the spans of requests.
+//
+//	observer, err := otelobserve.New(otelobserve.Config{})
+//	…
+//	defer observer.Close()
+//	guard, err := spillway.New(spillway.Config{Observer: observer, Policies: policies})
+//
+// The same observer goes to the stores, in the Observer of their configurations, and to several guards. One for each
+// process and MeterProvider is enough: two on one provider would count everything twice.
+//
+// It is a module of its own, so that only who imports it gets OpenTelemetry. It needs the API of metrics and traces alone;
+// which SDK, reader and exporter run behind that is up to the application. Where metrics are scraped by Prometheus and
+// traces are not wanted, package prom of this project needs less and shows the same.
+//
+// # Metrics
+//
+// In the middle the name by which the Prometheus exporter of OpenTelemetry shows an instrument in its default translation.
+// These are the names of package prom, so that one set of alerts and dashboards serves both.
+//
+//	instrument                   in Prometheus                      attributes            what
+//	rate_limit.requests          rate_limit_requests_total          policy, type, via     decisions, one for each policy that decided about a request
+//	rate_limit.rejected          rate_limit_rejected_total          policy, reason        refusals, by the policy they are due to
+//	rate_limit.remaining_ratio   rate_limit_remaining_ratio         policy                histogram of remaining/quota over decisions, 0…1
+//	rate_limit.quota.used        rate_limit_quota_used              policy                units in use; only policies with one key for all (all=-)
+//	rate_limit.store.duration    rate_limit_store_duration_seconds  op                    histogram of calls to stores, failed ones too, in s
+//	rate_limit.degraded          rate_limit_degraded_total          policy, mode          refused requests that were served otherwise
+//	rate_limit.errors            rate_limit_errors_total            policy, cause         what could not be decided; see below
+//	rate_limit.breaker.state     rate_limit_breaker_state           limiter               0 closed, 1 half open, 2 open
+//	rate_limit.config.info       rate_limit_config_info             hash                  1 for the configuration in force
+//	rate_limit.config.reloads    rate_limit_config_reloads_total    result                ok, or why not
+//	rate_limit.memory.keys       rate_limit_memory_keys                                   keys in the tables of all memory stores
+//	rate_limit.memory.overflow   rate_limit_memory_overflow_total                         takes that shared a cell as the table was full
+//	rate_limit.leases.held       rate_limit_leases_held             policy                leases of this process
+//	rate_limit.adaptive.limit    rate_limit_adaptive_limit          policy                quota in force, in units
+//	rate_limit.adaptive.reason   rate_limit_adaptive_reason         policy, reason        1 for the reason in force
+//
+// The type is allowed, blocked or shadow_blocked; via is memory, store, lease, deny_cache or fallback. In
+// rate_limit.errors an empty policy means that a call to a store failed (the cause is timeout, refused, unavailable, …), or
+// with the cause client_ip that a client could not be told; a policy means that it could not decide.
+//
+// Counters of a policy's usual reasons and causes are there with 0 from the moment a guard has the policy, so that their
+// first increase is seen. Gauges of a policy end with it; its counters stay, as those of OpenTelemetry do.
+//
+// # How many series
+//
+// No attribute ever holds a key, so their number does not depend on who calls. Policies of guards are as many as the
+// configuration has. Of other policies, which stores tell of, 1024 have series of their own; of reasons, causes and modes
+// 32 for each policy and instrument, of operations, limiters and results 32. What comes after that is counted as "other".
+// Texts are cut at 128 bytes, and made valid UTF-8 as exporters refuse all of a message that is not.
+//
+// The SDK has a limit too, 2000 attribute sets of an instrument by default, and counts the rest under
+// otel.metric.overflow. A policy makes about 10 of rate_limit.rejected from the start: with more than 150 policies, raise
+// the limit with the SDK's WithCardinalityLimit.
+//
+// # Spans
+//
+// If the context of a request carries a span that is recorded, it gets events named rate_limit. A policy's decision is
+// one, with the attributes policy, outcome (allowed, blocked, shadow_blocked), via and remaining (units); refusals have
+// retry_after too (seconds, left out where the request can never pass). Outcome rejected says for which reason the
+// request was refused on account of the policy, degraded by which mode it was served otherwise, error for which cause the policy
+// could not decide. So a request has at most two or three events for each of its policies, and a handler that takes by
+// itself one for each take. Config.Spans leaves out what is allowed, or all.
+//
+// A span is what a backend keeps of one request, but keys may be addresses or names of people: they are not in it either.
+//
+// # Cost
+//
+// Attribute sets are made when a guard learns of a policy, or at the first event that has them, and never for a decision.
+// Observe takes no lock of its own once it has met a value, allocates nothing but for spans that are recorded, and keeps no
+// part of an event's strings. What the instruments cost is up to the SDK. The context is handed on to them, so exemplars lead
+// from a metric to a trace.
+package otelobserve

@@ -1,0 +1,110 @@
+package otelobserve
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/spillway-go/spillway/limiter"
+)
+
+// Gauges are read when metrics are collected: what is gone by then has no value, which an instrument that is written to
+// could not take back.
+
+const (
+	keyLimiter attribute.Key = "limiter"
+	keyHash    attribute.Key = "hash"
+)
+
+// breaker is a circuit breaker of a limiter.
+type breaker struct {
+	*word
+	state atomic.Int64
+}
+
+func newBreaker(text string) *breaker { return &breaker{word: newWord(text, keyLimiter.String(text))} }
+
+// memory is the table of a memory store.
+type memory struct {
+	mu       sync.Mutex
+	keys     int64
+	overflow int64 // the most that was told
+}
+
+func (o *Observer) sawMemory(ctx context.Context, e *limiter.Event) {
+	m := o.memories.get(e.Name)
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	m.keys = e.Keys
+	// Reports of a store may overtake one another, and two stores may have one name: going by the most that was told
+	// counts nothing twice.
+	more := max(0, e.Overflow-m.overflow)
+	m.overflow += more
+	m.mu.Unlock()
+	o.overflow.Add(ctx, more)
+}
+
+// source is where configurations come from.
+type source struct{ hash atomic.Pointer[string] }
+
+func (s *source) set(hash string) {
+	hash = clean(hash)
+	s.hash.Store(&hash)
+}
+
+// collect tells the values of all gauges.
+func (o *Observer) collect(_ context.Context, to metric.Observer) error {
+	now := time.Now()
+	for _, p := range o.policies.read.Load().byName {
+		p.collect(now, to)
+	}
+	for _, b := range o.breakers.all() {
+		to.ObserveInt64(o.breakerState, b.state.Load(), b.set)
+	}
+	for _, s := range o.sources.all() {
+		if hash := s.hash.Load(); hash != nil {
+			to.ObserveInt64(o.configInfo, 1, metric.WithAttributes(keyHash.String(*hash)))
+		}
+	}
+	memories := o.memories.all()
+	if len(memories) == 0 {
+		return nil
+	}
+	keys := int64(0)
+	for _, m := range memories {
+		m.mu.Lock()
+		keys += m.keys
+		m.mu.Unlock()
+	}
+	to.ObserveInt64(o.memoryKeys, keys)
+	return nil
+}
+
+func (p *policy) collect(now time.Time, to metric.Observer) {
+	p.mu.Lock()
+	defer p.mu.Unlock() // nothing below waits for anybody
+	o := p.observer
+	if !p.used.at.IsZero() {
+		to.ObserveFloat64(o.quotaUsed, p.used.by(now), p.set)
+	}
+	if p.leases >= 0 {
+		to.ObserveInt64(o.leases, p.leases, p.set)
+	}
+	if p.adapted == nil {
+		return
+	}
+	to.ObserveFloat64(o.adaptiveLimit, p.adapted.limit, p.set)
+	for _, reason := range p.adapted.reasons.all() {
+		inForce := int64(0)
+		if reason == p.adapted.now {
+			inForce = 1
+		}
+		to.ObserveInt64(o.adaptiveReason, inForce, reason.set)
+	}
+}

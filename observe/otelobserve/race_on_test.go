@@ -1,0 +1,5 @@
+//go:build race
+
+package otelobserve_test
+
+const raceEnabled = true
