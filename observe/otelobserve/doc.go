@@ -14,25 +14,25 @@
 //
 // # Metrics
 //
-// In the middle the name by which the Prometheus exporter of OpenTelemetry shows an instrument in its default translation.
+// In the middle is the name by which the Prometheus exporter of OpenTelemetry shows an instrument in its default translation.
 // These are the names of package prom, so that one set of alerts and dashboards serves both.
 //
 //	instrument                   in Prometheus                      attributes            what
 //	rate_limit.requests          rate_limit_requests_total          policy, type, via     decisions, one for each policy that decided about a request
 //	rate_limit.rejected          rate_limit_rejected_total          policy, reason        refusals, by the policy they are due to
-//	rate_limit.remaining_ratio   rate_limit_remaining_ratio         policy                histogram of remaining/quota over decisions, 0…1
-//	rate_limit.quota.used        rate_limit_quota_used              policy                units in use; only policies with one key for all (all=-)
+//	rate_limit.remaining_ratio   rate_limit_remaining_ratio         policy                histogram of remaining/quota over decisions, 0…1; none where the quota is 0
+//	rate_limit.quota.used        rate_limit_quota_used              policy                units in use; only where everybody shares one key (keyfunc.Global)
 //	rate_limit.store.duration    rate_limit_store_duration_seconds  op                    histogram of calls to stores, failed ones too, in s
 //	rate_limit.degraded          rate_limit_degraded_total          policy, mode          refused requests that were served otherwise
 //	rate_limit.errors            rate_limit_errors_total            policy, cause         what could not be decided; see below
 //	rate_limit.breaker.state     rate_limit_breaker_state           limiter               0 closed, 1 half open, 2 open
 //	rate_limit.config.info       rate_limit_config_info             hash                  1 for the configuration in force
 //	rate_limit.config.reloads    rate_limit_config_reloads_total    result                ok, or why not
-//	rate_limit.memory.keys       rate_limit_memory_keys                                   keys in the tables of all memory stores
+//	rate_limit.memory.keys       rate_limit_memory_keys                                   keys in the tables of all memory stores; those of one name count as one
 //	rate_limit.memory.overflow   rate_limit_memory_overflow_total                         takes that shared a cell as the table was full
 //	rate_limit.leases.held       rate_limit_leases_held             policy                leases of this process
-//	rate_limit.adaptive.limit    rate_limit_adaptive_limit          policy                quota in force, in units
-//	rate_limit.adaptive.reason   rate_limit_adaptive_reason         policy, reason        1 for the reason in force
+//	rate_limit.adaptive.limit    rate_limit_adaptive_limit          policy                the limit in force: units a second, or requests in flight
+//	rate_limit.adaptive.reason   rate_limit_adaptive_reason         policy, reason        1 for the reason in force, 0 for those that were
 //
 // The type is allowed, blocked or shadow_blocked; via is memory, store, lease, deny_cache or fallback. In
 // rate_limit.errors an empty policy means that a call to a store failed (the cause is timeout, refused, unavailable, …), or
@@ -45,7 +45,8 @@
 //
 // No attribute ever holds a key, so their number does not depend on who calls. Policies of guards are as many as the
 // configuration has. Of other policies, which stores tell of, 1024 have series of their own; of reasons, causes and modes
-// 32 for each policy and instrument, of operations, limiters and results 32. What comes after that is counted as "other".
+// 32 beside the usual ones for each policy and instrument, of operations and results 32. What comes after that is counted as
+// "other". Of circuit breakers, sources of configurations and names of memory stores the first 32 are shown.
 // Texts are cut at 128 bytes, and made valid UTF-8 as exporters refuse all of a message that is not.
 //
 // The SDK has a limit too, 2000 attribute sets of an instrument by default, and counts the rest under
@@ -65,8 +66,8 @@
 //
 // # Cost
 //
-// Attribute sets are made when a guard learns of a policy, or at the first event that has them, and never for a decision.
-// Observe takes no lock of its own once it has met a value, allocates nothing but for spans that are recorded, and keeps no
-// part of an event's strings. What the instruments cost is up to the SDK. The context is handed on to them, so exemplars lead
+// An attribute set is made when a guard learns of a policy or at the first event that has it, and not for each decision.
+// Decisions wait for no lock of this package, nothing is allocated but for spans that are recorded, and no part of an event's
+// strings is kept. What the instruments cost is up to the SDK. The context is handed on to them, so exemplars lead
 // from a metric to a trace.
 package otelobserve

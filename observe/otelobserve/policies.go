@@ -43,6 +43,7 @@ func (s *policies) find(name string) *policy {
 	return s.within(maxPolicies+1, other)
 }
 
+// within returns the policy, a new one if fewer than room have no guard; nil: there is no room for it.
 func (s *policies) within(room int, name string) *policy {
 	name = clean(name)
 	if r := s.read.Load(); r.loose >= room || r.byName[name] != nil {
