@@ -89,7 +89,7 @@ func (w *walk) visit(err error) {
 			return
 		}
 	}
-	if t, is := err.(interface{ Timeout() bool }); is && t.Timeout() { //nolint:errorlint // as above
+	if t, is := err.(interface{ Timeout() bool }); is && t.Timeout() {
 		w.say("timeout")
 		return
 	}

@@ -108,7 +108,10 @@ func markedError() *rapid.Generator[error] {
 	leaf := rapid.Custom(func(t *rapid.T) error {
 		s := text.Draw(t, "text")
 		return rapid.SampledFrom([]error{
-			errors.New(s), telling{s}, slow{telling{s}}, answer(s), limiter.ErrUnavailable,
+			errors.New(s),
+			telling{s},
+			slow{telling{s}},
+			answer(s), limiter.ErrUnavailable,
 			keyfunc.ErrNoKey, context.Canceled, syscall.ECONNREFUSED,
 			&net.DNSError{Err: s, Name: s, Server: s}, &net.AddrError{Err: s, Addr: s}, &os.PathError{Op: s, Path: s, Err: errors.New(s)},
 			net.UnknownNetworkError(s), &strconv.NumError{Func: s, Num: s, Err: errors.New(s)},
