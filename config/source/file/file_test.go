@@ -68,7 +68,7 @@ func TestWhatIsNoFile(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(at("pipe"), 0o600))
 	l, err := net.Listen("unix", at("socket"))
 	require.NoError(t, err)
-	defer l.Close()
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	require.NoError(t, os.Symlink("loop", at("loop")))
 	require.NoError(t, os.Symlink("pipe", at("link to a pipe")))
 	write(t, at("file"), "version: 1\n")
@@ -154,12 +154,14 @@ func pieces(t *testing.T, path string, pause time.Duration, doc ...string) (done
 	done = make(chan struct{})
 	go func() {
 		defer close(done)
-		defer f.Close()
 		for _, piece := range doc {
 			time.Sleep(pause)
 			if _, err := f.WriteString(piece); err != nil {
 				t.Error(err)
 			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
 		}
 	}()
 	return done

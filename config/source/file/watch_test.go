@@ -376,3 +376,52 @@ func TestLookingInTime(t *testing.T) {
 		require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 	})
 }
+
+// As soon as there is a notifier again, the file is watched again, and what was missed is made up for.
+func TestWatchedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		path := filepath.Join(t.TempDir(), "limits.yaml")
+		write(t, path, "version: 1\n")
+		require.NoError(t, os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour)))
+		s := newSource(t, filesource.Config{Path: path, Settle: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		asked := 0
+		s.NotifyWith(func() (*fsnotify.Watcher, error) {
+			if asked++; asked == 1 {
+				return nil, errNone
+			}
+			return fsnotify.NewWatcher()
+		})
+		began := time.Now()
+		w := watch(t, s)
+		w.called(t)
+		<-w.signal
+		require.Equal(t, time.Minute, time.Since(began))
+		replace(t, path, []byte("version: 2\n"))
+		<-w.signal // of the kernel: the clock of a bubble stands still while somebody waits for it
+		require.Equal(t, time.Minute, time.Since(began))
+		w.end(t)
+		require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+		require.Contains(t, log.String(), "watched again")
+	})
+}
+
+// To watch a directory takes the right to list it. One that may only be searched is looked into instead.
+func TestDirectoriesThatMayNotBeListed(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may list everything")
+	}
+	dir := filepath.Join(t.TempDir(), "shop")
+	require.NoError(t, os.Mkdir(dir, 0o300))
+	t.Cleanup(func() { require.NoError(t, os.Chmod(dir, 0o700)) })
+	path := filepath.Join(dir, "limits.yaml")
+	require.ErrorIs(t, newSource(t, quick(path)).Watch(t.Context(), func() {}), os.ErrPermission)
+
+	c := quick(path)
+	c.Poll, c.Logger = 5*time.Millisecond, slog.New(slog.DiscardHandler)
+	w := watch(t, newSource(t, c))
+	w.called(t)
+	write(t, path, "version: 1\n")
+	w.called(t)
+	w.end(t)
+}
