@@ -47,8 +47,8 @@ const (
 	// EventBreaker: a circuit breaker changed. Name, State ([BreakerClosed], [BreakerHalfOpen], [BreakerOpen]); Err is the
 	// last failure where it opened.
 	EventBreaker
-	// EventReload: a new set of policies was applied or refused. Name (the source), Hash, Err; Reason is [ReasonOK],
-	// [ReasonInvalid] or [ReasonUnavailable].
+	// EventReload: a new set of policies was applied or refused, or what is in force is again what its source has. Name (the
+	// source), Hash, Err; Reason is [ReasonOK], [ReasonInvalid] or [ReasonUnavailable].
 	EventReload
 	// EventLease: quota leased to this process. Policy, Keys (leases held).
 	EventLease

@@ -27,7 +27,7 @@ const (
 	gin      = "github.com/gin-gonic/gin"
 	echo     = "github.com/labstack/echo/v4"
 	goRedis  = "github.com/redis/go-redis/v9"
-	yaml     = "go.yaml.in/yaml"
+	yaml     = "github.com/goccy/go-yaml"
 	prom     = "github.com/prometheus"
 	internal = "internal/..."
 )
@@ -62,10 +62,12 @@ var rules = []rule{
 	// A user's own source runs the table in tests.
 	{folder: "config/source/sourcetest", own: []string{"config"}, foreign: []string{"github.com/stretchr/testify"}},
 	{folder: "config/source/file", own: []string{"config", internal}, foreign: []string{"github.com/fsnotify/fsnotify"}},
+	{folder: "config/stores", own: []string{"config", "limiter", "limiter/memory", "limiter/redislimit", "limiter/fallback", internal}},
 	{folder: "config/source/redis", own: []string{"config", internal}, foreign: []string{goRedis}},
 	{folder: "config/...", own: []string{"config", internal}},
 	// Whoever wants the log alone gets no metrics library with it.
 	{folder: "observe", own: []string{"limiter", internal}},
+	{folder: "observe/files"}, // files, and their tests
 	{folder: "observe/prom", own: []string{"limiter", internal}, foreign: []string{prom}},
 	{folder: "client", own: []string{"limiter", "keyfunc", "response", internal}},
 	// What the limiters on Redis share, and the servers their tests start.
@@ -81,7 +83,7 @@ var rules = []rule{
 var homes = map[string][]string{
 	gin:     {"adapters/gin"},
 	echo:    {"adapters/echo"},
-	goRedis: {"limiter/redislimit", "limiter/redisrate", "limiter/leased", "limiter/fallback", "config/source/redis", "internal/rediscall", "internal/redistest"},
+	goRedis: {"limiter/redislimit", "limiter/redisrate", "limiter/leased", "limiter/fallback", "config/source/redis", "config/stores", "internal/rediscall", "internal/redistest"},
 	yaml:    {"config/..."},
 	prom:    {"observe/prom"},
 }

@@ -1,0 +1,150 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Finding is one thing that is wrong with a document, or looks wrong.
+type Finding struct {
+	ID         string `json:"id"` // one of those below
+	Warning    bool   `json:"warning,omitempty"`
+	Path       string `json:"path,omitempty"` // such as policies[2].limit
+	Line       int    `json:"line,omitempty"` // from 1; 0 if it stands nowhere
+	Column     int    `json:"column,omitempty"`
+	Text       string `json:"text,omitempty"` // of the line; secrets are left out
+	Message    string `json:"message"`
+	Suggestion string `json:"suggestion,omitempty"`
+}
+
+// Identifiers of findings. They stay as they are.
+const (
+	Syntax         = "syntax"          // no YAML, or no JSON
+	TooLarge       = "too_large"       // too long, too deep, or aliases that expand to too much
+	UnknownField   = "unknown_field"   // no such field here
+	DuplicateField = "duplicate_field" // written twice
+	MissingField   = "missing_field"   // required, or required by another field
+	InvalidValue   = "invalid_value"   // not of the form, or out of range
+	Conflict       = "conflict"        // two fields that cannot both stand
+	UnknownName    = "unknown_name"    // nobody has registered it
+	NotAvailable   = "not_available"   // this application has no limiter for it
+	NeverAdmits    = "never_admits"    // no request can pass
+	InvalidPolicy  = "invalid_policy"  // the guard refuses it
+	Unreadable     = "unreadable"      // a secret's file or variable
+	NeedsRestart   = "needs_restart"   // cannot change while serving
+	ClientChosen   = "client_chosen"   // warning: the client alone chooses the key or the plan
+	NoPrefix       = "no_prefix"       // warning: keys on Redis without a prefix
+	NoEffect       = "no_effect"       // warning: it changes nothing
+)
+
+// String returns line:column, the identifier and the message, followed by the line and a suggestion where there are any.
+func (f Finding) String() string {
+	var b strings.Builder
+	if f.Line > 0 {
+		fmt.Fprintf(&b, "%d:%d: ", f.Line, f.Column)
+	}
+	if f.Warning {
+		b.WriteString("warning: ")
+	}
+	if f.Path != "" {
+		b.WriteString(f.Path + ": ")
+	}
+	fmt.Fprintf(&b, "%s (%s)", f.Message, f.ID)
+	if f.Text != "" {
+		fmt.Fprintf(&b, "\n    %s", f.Text)
+	}
+	if f.Suggestion != "" {
+		fmt.Fprintf(&b, "\n    %s", f.Suggestion)
+	}
+	return b.String()
+}
+
+// Findings is all that was found, in the order of the document. As an error it is its errors alone.
+type Findings []Finding
+
+// Err returns the errors as one, nil if there are only warnings.
+func (f Findings) Err() error {
+	if errs := f.pick(false); len(errs) > 0 {
+		return errs
+	}
+	return nil
+}
+
+// Warnings returns the findings that do not refuse a document.
+func (f Findings) Warnings() Findings { return f.pick(true) }
+
+func (f Findings) pick(warning bool) (out Findings) {
+	for _, x := range f {
+		if x.Warning == warning {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// Error lists all findings.
+func (f Findings) Error() string {
+	lines := make([]string, len(f))
+	for k, x := range f {
+		lines[k] = x.String()
+	}
+	return "config: " + strings.Join(lines, "\nconfig: ")
+}
+
+func (f Findings) sorted() Findings {
+	slices.SortStableFunc(f, func(a, b Finding) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	return f
+}
+
+// nearest returns the name that was probably meant, "" if none is near.
+func nearest(name string, names []string) string {
+	best, most := "", max(1, len(name)/3)
+	for _, n := range names {
+		if d := distance(strings.ToLower(name), n); d <= most {
+			best, most = n, d-1
+		}
+	}
+	return best
+}
+
+// distance is that of Levenshtein, with neighbours that changed places as one step, over short texts.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j]+cost, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
+
+func suggest(name string, names []string) string {
+	if n := nearest(name, names); n != "" {
+		return fmt.Sprintf("Did you mean %q?", n)
+	}
+	if len(names) > 0 && len(names) <= 40 {
+		return "Known: " + strings.Join(names, ", ") + "."
+	}
+	return ""
+}

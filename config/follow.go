@@ -1,0 +1,319 @@
+package config
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/middleware"
+)
+
+// Follower is a guard whose policies are a document that is followed while it serves. Its methods are safe for concurrent
+// use. Make one with [Open].
+type Follower struct {
+	source Source
+	deps   Deps
+	log    *slog.Logger
+	name   string
+	guard  *middleware.Guard
+
+	mu     sync.Mutex
+	status Status
+
+	// Of Follow, and before it of Open.
+	refused string // hash of the document that was refused last
+	away    bool   // the source could not be asked
+	waiting time.Time
+}
+
+// Status is what a [Follower] is doing.
+type Status struct {
+	Source   string    // name of the source
+	Document *Document // in force
+	Hash     string    // of its bytes
+	Loaded   time.Time // when it came into force
+	Warnings Findings  // about it
+	// Err is why what the source has now is not in force; nil: it is.
+	Err     error
+	Checked time.Time // when the source was last asked
+}
+
+const (
+	settle     = time.Second      // a document that cannot be read is looked at again so much later
+	longWait   = 5 * time.Second  // a source without a whole document for so long is told of
+	minPause   = time.Second      // between watches that were lost
+	maxPause   = 30 * time.Second //
+	callBudget = 30 * time.Second // a source that hangs is given up
+)
+
+// Open loads the document of source and makes a guard of it. It waits for a document that is missing or half written, and
+// for a source that is away, until ctx ends; a document that is whole and wrong is an error at once, with all [Findings].
+// Nothing is followed until [Follower.Follow] runs.
+func Open(ctx context.Context, source Source, deps Deps) (*Follower, error) {
+	f := &Follower{source: source, deps: deps, log: deps.Logger, name: fmt.Sprintf("%T", source)}
+	if f.log == nil {
+		f.log = slog.Default()
+	}
+	if s, ok := source.(fmt.Stringer); ok {
+		f.name = s.String()
+	}
+	f.status.Source = f.name
+	for pause := minPause / 10; ; pause = min(2*pause, minPause) {
+		data, err := f.load(ctx)
+		if err == nil {
+			doc, cfg, findings := f.read(ctx, &data)
+			if err := findings.Err(); err != nil {
+				f.report(limiter.ReasonInvalid, "", err)
+				return nil, err
+			}
+			if f.guard, err = middleware.New(cfg); err != nil {
+				return nil, err
+			}
+			f.force(doc, data, findings)
+			return f, nil
+		}
+		f.unavailable(err)
+		if !sleep(ctx, pause) {
+			return nil, fmt.Errorf("config: %s: %w", f.name, err)
+		}
+	}
+}
+
+// Guard returns the guard. It is the same for as long as the Follower lives.
+func (f *Follower) Guard() *middleware.Guard { return f.guard }
+
+// Status returns what is in force, and why what the source has is not.
+func (f *Follower) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+// Follow applies each new version of the document, within a second of the source's word, until ctx ends, and returns its
+// error. A version with errors is refused as a whole, told once, and the one in force serves on. Call it once.
+func (f *Follower) Follow(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watching.Go(func() { f.watch(ctx, changed) })
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+		case <-again:
+		}
+		again = nil
+		if !f.update(ctx) {
+			again = time.After(minPause)
+		}
+	}
+}
+
+// watch keeps a watch on the source, with growing pauses while it is lost.
+func (f *Follower) watch(ctx context.Context, changed chan<- struct{}) {
+	pause, told := minPause, false
+	for {
+		began := time.Now()
+		err := f.guarded(func() error {
+			return f.source.Watch(ctx, func() {
+				select {
+				case changed <- struct{}{}:
+				default: // one is enough
+				}
+			})
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > maxPause {
+			pause, told = minPause, false
+		}
+		if !told {
+			told = true
+			f.log.Warn("spillway: the watch on the policy document is lost and begins again", "source", f.name, "error", err)
+		}
+		if !sleep(ctx, pause/2+rand.N(pause/2)) {
+			return
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// guarded turns a panic of the source into an error: a background task has to survive one.
+func (f *Follower) guarded(call func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("config: the source panicked: %v", r)
+		}
+	}()
+	return call()
+}
+
+func (f *Follower) load(ctx context.Context) (data []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callBudget)
+	defer cancel()
+	err = f.guarded(func() error {
+		data, err = f.source.Load(ctx)
+		return err
+	})
+	return data, err
+}
+
+// read parses and builds data. What cannot be read may still be being written: it is looked at a second time.
+func (f *Follower) read(ctx context.Context, data *[]byte) (*Document, middleware.Config, Findings) {
+	doc, findings := Parse(*data)
+	if findings.Err() != nil && sleep(ctx, settle) {
+		if later, err := f.load(ctx); err == nil && string(later) != string(*data) {
+			*data = later
+			doc, findings = Parse(later)
+		}
+	}
+	if findings.Err() != nil {
+		return doc, middleware.Config{}, findings
+	}
+	deps := f.deps
+	cfg, more := Build(doc, deps)
+	return doc, cfg, append(findings, more...).sorted()
+}
+
+// update asks the source and applies what it has. false: ask again soon.
+func (f *Follower) update(ctx context.Context) bool {
+	data, err := f.load(ctx)
+	if ctx.Err() != nil {
+		return true
+	}
+	if err != nil {
+		f.unavailable(err)
+		return false
+	}
+	recovered := f.away || f.refused != ""
+	if f.away {
+		f.away = false
+		f.log.Info("spillway: the policy document can be read again", "source", f.name)
+	}
+	f.waiting = time.Time{}
+	hash := hashOf(data)
+	switch {
+	case hash == f.Status().Hash:
+		f.checked(nil)
+		if recovered { // what is in force is what the source has, again
+			f.refused = ""
+			f.report(limiter.ReasonOK, hash, nil)
+		}
+		return true
+	case hash == f.refused:
+		return true
+	}
+	doc, cfg, findings := f.read(ctx, &data)
+	if hash = hashOf(data); hash == f.Status().Hash || hash == f.refused {
+		return true
+	}
+	err = findings.Err()
+	if err == nil {
+		err = f.guard.Reconfigure(cfg)
+	}
+	if ctx.Err() != nil && err != nil {
+		return true
+	}
+	if err != nil {
+		f.refused = hash
+		f.checked(err)
+		f.report(limiter.ReasonInvalid, hash, err)
+		f.log.Error("spillway: a new policy document is refused, and the one in force serves on", "source", f.name, "hash", hash, "error", err)
+		return true
+	}
+	f.force(doc, data, findings)
+	return true
+}
+
+// unavailable notes that the source has no document to give.
+func (f *Follower) unavailable(err error) {
+	f.checked(err)
+	if errors.Is(err, ErrIncomplete) {
+		if f.waiting.IsZero() {
+			f.waiting = time.Now()
+		}
+		if time.Since(f.waiting) < longWait {
+			return
+		}
+	}
+	if f.away {
+		return
+	}
+	f.away = true
+	f.report(limiter.ReasonUnavailable, "", err)
+	f.log.Error("spillway: the policy document cannot be read, and what is in force serves on", "source", f.name, "error", err)
+}
+
+// checked notes what came of asking the source.
+func (f *Follower) checked(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status.Err, f.status.Checked = err, time.Now()
+}
+
+// force notes what is in force now, and tells what changed.
+func (f *Follower) force(doc *Document, data []byte, findings Findings) {
+	now := time.Now()
+	f.mu.Lock()
+	old := f.status.Document
+	f.status.Document, f.status.Hash, f.status.Loaded, f.status.Warnings = doc, hashOf(data), now, findings.Warnings()
+	f.status.Err, f.status.Checked = nil, now
+	hash := f.status.Hash
+	f.mu.Unlock()
+	f.refused, f.away = "", false
+	f.report(limiter.ReasonOK, hash, nil)
+	for _, w := range findings.Warnings() {
+		f.log.Warn("spillway: policy document: "+w.Message, "source", f.name, "at", w.Path, "line", w.Line, "id", w.ID)
+	}
+	if old == nil {
+		f.log.Info("spillway: a policy document is in force", "source", f.name, "hash", hash, "policies", len(doc.Policies))
+		return
+	}
+	changes := Diff(old, doc)
+	texts := make([]string, 0, len(changes))
+	for _, c := range changes {
+		texts = append(texts, c.String())
+	}
+	f.log.Info("spillway: a new policy document is in force", "source", f.name, "hash", hash, "changes", texts)
+}
+
+// report tells the observer of a reload. Its panic must not end the following.
+func (f *Follower) report(reason, hash string, err error) {
+	if f.deps.Observer == nil {
+		return
+	}
+	_ = f.guarded(func() error {
+		f.deps.Observer.Observe(limiter.Event{Kind: limiter.EventReload, Time: time.Now(), Name: f.name, Hash: hash, Reason: reason, Err: err})
+		return nil
+	})
+}
+
+// hashOf names a version of a document.
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6])
+}
+
+// sleep reports whether ctx lived as long.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

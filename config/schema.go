@@ -1,0 +1,99 @@
+package config
+
+import (
+	"encoding/json"
+	"reflect"
+	"strconv"
+
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/response"
+)
+
+// Schema returns the JSON Schema (draft 2020-12) of documents, for editors. It knows the form of a document and no more:
+// [Parse] and [Build] are the judges.
+func Schema() []byte {
+	s := schemaOf(reflect.TypeFor[Document](), noRules)
+	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["title"] = "spillway policy document"
+	s["patternProperties"] = map[string]any{"^x-": map[string]any{}}
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil { // never: maps of texts and numbers
+		panic("config: " + err.Error())
+	}
+	return append(text, '\n')
+}
+
+func schemaOf(t reflect.Type, r rules) map[string]any {
+	if t.Kind() == reflect.Pointer {
+		return schemaOf(t.Elem(), r)
+	}
+	text := map[string]any{"type": "string", "minLength": 1}
+	switch t {
+	case reflect.TypeFor[response.Set]():
+		return map[string]any{"enum": []string{"x", "draft-11", "both", "off", "draft-07", "draft-06", "next", "x+draft-11", "x+draft-07", "x+draft-06", "x+next"}}
+	case reflect.TypeFor[Duration]():
+		d := map[string]any{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`}
+		if r.off {
+			return map[string]any{"anyOf": []any{d, map[string]any{"const": off}}}
+		}
+		return d
+	case reflect.TypeFor[Count]():
+		return map[string]any{"anyOf": []any{map[string]any{"type": "integer", "minimum": 1, "maximum": limiter.MaxRate}, map[string]any{"const": off}}}
+	case reflect.TypeFor[Statuses]():
+		return map[string]any{"anyOf": []any{
+			map[string]any{"type": "integer", "minimum": 100, "maximum": 599},
+			map[string]any{"type": "string", "pattern": "^([1-5][xX][xX]|[1-5][0-9][0-9])$"},
+		}}
+	case reflect.TypeFor[List]():
+		many := map[string]any{"type": "array", "items": text, "maxItems": r.len}
+		return map[string]any{"anyOf": []any{text, many}}
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		properties, required := map[string]any{}, []string{}
+		for _, f := range fieldsOf(t).fields {
+			p := schemaOf(t.Field(f.index).Type, f.rules)
+			p["description"] = f.about
+			properties[f.name] = p
+			if f.rules.required {
+				required = append(required, f.name)
+			}
+		}
+		out := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+		if len(required) > 0 {
+			out["required"] = required
+		}
+		return out
+	case reflect.Map:
+		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem(), noRules)}
+	case reflect.Slice:
+		out := map[string]any{"type": "array", "items": schemaOf(t.Elem(), noRules)}
+		if r.len > 0 {
+			out["maxItems"] = r.len
+		}
+		return out
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case reflect.Int:
+		out := map[string]any{"type": "integer"}
+		if r.min != "" {
+			out["minimum"], out["maximum"] = integer(r.min), integer(r.max)
+		}
+		if r.oneOf != nil {
+			var values []int
+			for _, s := range r.oneOf {
+				n, _ := strconv.Atoi(s)
+				values = append(values, n)
+			}
+			out["enum"] = values
+		}
+		return out
+	}
+	if r.oneOf != nil {
+		return map[string]any{"enum": r.oneOf}
+	}
+	if r.len > 0 {
+		text["maxLength"] = r.len
+	}
+	return text
+}

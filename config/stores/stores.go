@@ -1,0 +1,190 @@
+// Package stores makes the limiters that a policy document names: on Redis, in memory, with a fallback.
+//
+//	s := stores.New(stores.Config{Observer: metrics})
+//	defer s.Close()
+//	follower, err := config.Open(ctx, source, config.Deps{Central: s.Central, Local: s.Local})
+package stores
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/spillway-go/spillway/config"
+	"github.com/spillway-go/spillway/internal/rediscall"
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/fallback"
+	"github.com/spillway-go/spillway/limiter/memory"
+	"github.com/spillway-go/spillway/limiter/redislimit"
+)
+
+// Config is what [New] takes.
+type Config struct {
+	// Observer sees the events of the limiters; nil: nobody.
+	Observer limiter.Observer
+	// Logger is told of outages; nil: [slog.Default].
+	Logger *slog.Logger
+	// Dry starts nothing, so that a document can be checked without taking part in the fleet.
+	Dry bool
+}
+
+// Stores makes each limiter once and returns it again for every version of a document that names the same store. Its
+// methods are safe for concurrent use. Make one with [New].
+type Stores struct {
+	cfg Config
+
+	mu      sync.Mutex
+	closed  bool
+	central *made
+	local   *memory.Limiter
+	close   []func() error // in the order of making
+}
+
+// made is the central limiter and the store it was made for.
+type made struct {
+	limiter limiter.Limiter
+	store   string
+}
+
+// New returns Stores that have made nothing. It does no I/O.
+func New(c Config) *Stores { return &Stores{cfg: c} }
+
+// Central is the constructor of [config.Deps] for the limiter that a fleet shares: on Redis as s says, or in memory, as a
+// fleet of one. A later document must say the same of Redis: else the error is [config.ErrNeedsRestart].
+func (s *Stores) Central(store config.Store) (limiter.Limiter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	says, err := json.Marshal(store)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("stores: %w", err)
+	case s.closed:
+		return nil, fmt.Errorf("stores: %w", limiter.ErrClosed)
+	case s.central != nil && s.central.store != string(says):
+		return nil, config.ErrNeedsRestart
+	case s.central != nil:
+		return s.central.limiter, nil
+	}
+	var l limiter.Limiter
+	if store.Redis == nil {
+		l, err = s.memory(store.Memory, "memory")
+	} else {
+		l, err = s.redis(store)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.central = &made{l, string(says)}
+	return l, nil
+}
+
+// Local is the constructor of [config.Deps] for limits of one process: in memory, within the bounds of store.memory.
+func (s *Stores) Local(store config.Store) (limiter.Limiter, error) {
+	if store.Redis == nil {
+		return s.Central(store) // is local
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("stores: %w", limiter.ErrClosed)
+	}
+	if s.local == nil {
+		l, err := s.memory(nil, "local")
+		if err != nil {
+			return nil, err
+		}
+		s.local = l
+	}
+	return s.local, nil
+}
+
+// Close closes everything that was made. Later decisions fail with [limiter.ErrClosed].
+func (s *Stores) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	var errs []error
+	for k := len(s.close) - 1; k >= 0; k-- {
+		errs = append(errs, s.close[k]())
+	}
+	s.close = nil
+	return errors.Join(errs...)
+}
+
+func (s *Stores) later(f func() error) { s.close = append(s.close, f) }
+
+func (s *Stores) memory(m *config.Memory, name string) (*memory.Limiter, error) {
+	c := memory.Config{Observer: s.cfg.Observer, Name: name}
+	if m != nil {
+		c.MaxKeys, c.MaxLogEntries = m.MaxKeys, m.MaxLogEntries
+	}
+	l, err := memory.New(c)
+	if err == nil {
+		s.later(func() error { l.Close(); return nil })
+	}
+	return l, err
+}
+
+// redis makes the limiter on Redis and what decides while it is away. What has been made is closed if the rest fails.
+func (s *Stores) redis(store config.Store) (l limiter.Limiter, err error) {
+	before := len(s.close)
+	defer func() {
+		if err != nil {
+			for k := len(s.close) - 1; k >= before; k-- {
+				_ = s.close[k]()
+			}
+			s.close = s.close[:before]
+		}
+	}()
+	client, err := rediscall.Open(store.Redis.Location())
+	if err != nil {
+		return nil, fmt.Errorf("store.redis: %w", err)
+	}
+	s.later(client.Close)
+	r, err := redislimit.New(redislimit.Config{
+		Client: client, Prefix: store.Prefix, Timeout: duration(store.Timeout), CallerClock: store.CallerClock,
+		DenyCache: duration(store.DenyCache), NoSharing: store.NoSharing, Observer: s.cfg.Observer, Name: "redis",
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.later(r.Close)
+	f := store.Fallback
+	if f == nil {
+		return r, nil
+	}
+	c := fallback.Config{
+		Primary: r, Replicas: f.Replicas, Failures: f.Failures, SlowCall: duration(f.SlowCall), Cooldown: duration(f.Cooldown),
+		Observer: s.cfg.Observer, Logger: s.cfg.Logger, Name: "redis",
+	}
+	if c.Secondary, err = s.memory(f.Memory, "fallback"); err != nil {
+		return nil, err
+	}
+	if f.Census {
+		census, err := fallback.NewCensus(fallback.CensusConfig{Client: client, Prefix: store.Prefix, Observer: s.cfg.Observer, Name: "redis"})
+		if err != nil {
+			return nil, err
+		}
+		if !s.cfg.Dry {
+			census.Start()
+		}
+		s.later(census.Close)
+		c.Census = census
+	}
+	both, err := fallback.New(c)
+	if err != nil {
+		return nil, err
+	}
+	s.later(func() error { both.Close(); return nil })
+	return both, nil
+}
+
+func duration(d *config.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return time.Duration(*d)
+}
