@@ -37,7 +37,13 @@ func (b *binder) Bind(policy string) (limiter.Observer, func()) {
 
 func (b *binder) Observe(e limiter.Event) { b.note("observe", e.Policy) }
 func (b boundTo) Observe(e limiter.Event) { b.note("observe", b.policy+"="+e.Policy) }
-func (b *binder) take() (seen string)     { seen, b.log = strings.Join(b.log, ", "), nil; return seen }
+
+func (b *binder) take() string {
+	seen := strings.Join(b.log, ", ")
+	b.log = nil
+	return seen
+}
+
 func named(names ...string) (out []policy) {
 	for _, name := range names {
 		out = append(out, policy{Name: name, Limit: perMinute})

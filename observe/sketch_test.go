@@ -99,6 +99,10 @@ var streams = map[string]func(r *rand.Rand, keys int) func(i int) name{
 			return name{"p", strconv.Itoa(r.IntN(1 << 40))}
 		}
 	},
+	// The first has the most, and must not be the first to go.
+	"heavy first": func(_ *rand.Rand, keys int) func(int) name {
+		return func(i int) name { return name{"p", strconv.Itoa(max(0, i-10*keys))} }
+	},
 	"few": func(r *rand.Rand, keys int) func(int) name {
 		return func(int) name { return name{strconv.Itoa(r.IntN(2)), strconv.Itoa(r.IntN(keys / 2))} }
 	},
@@ -252,6 +256,7 @@ func TestClocksThatMove(t *testing.T) {
 		"a little ahead stands still":                          {[]step{{offset: half}, {}, {sleep: half}}, 3},
 		"a clock set forward ages the counts":                  {[]step{{}, {offset: half}}, 1.5},
 		"by as much as there is":                               {[]step{{}, {offset: math.MaxInt64}}, 1},
+		"some time later":                                      {[]step{{}, {sleep: half}, {offset: math.MaxInt64}}, 1},
 		"and back again by as much":                            {[]step{{offset: math.MaxInt64}, {offset: math.MinInt64}, {}}, 1},
 		"from one end of time to the other":                    {[]step{{offset: math.MinInt64}, {offset: math.MaxInt64}, {offset: math.MaxInt64}}, 2},
 		"many half-lives, one by one, are not too much to add": {slices.Repeat([]step{{sleep: half}}, 5000), 2 - math.Exp2(-4999)},

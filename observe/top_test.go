@@ -358,6 +358,13 @@ func TestTopAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkTop(b *testing.B) {
+	b.Run("floor", func(b *testing.B) { // what an event costs that nobody looks at
+		event := ways()["far"]
+		o := limiter.Observer(limiter.ObserverFunc(func(limiter.Event) {}))
+		for i := 0; b.Loop(); i++ {
+			o.Observe(event(i))
+		}
+	})
 	for name, event := range ways() {
 		b.Run(name, func(b *testing.B) {
 			var o limiter.Observer = newTop(b, observe.TopConfig{})

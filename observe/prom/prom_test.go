@@ -129,28 +129,33 @@ func TestEvents(t *testing.T) {
 		},
 		"refusals": {
 			[]limiter.Event{
-				{Kind: limiter.EventRejected, Policy: "a", Reason: limiter.ReasonQuota}, {Kind: limiter.EventRejected, Policy: "a", Reason: limiter.ReasonQuota},
-				{Kind: limiter.EventRejected, Policy: "a", Reason: limiter.ReasonNoKey}, {Kind: limiter.EventDegraded, Policy: "a", Mode: "cache"},
+				{Kind: limiter.EventRejected, Policy: "a", Reason: limiter.ReasonQuota},
+				{Kind: limiter.EventRejected, Policy: "a", Reason: limiter.ReasonQuota},
+				{Kind: limiter.EventRejected, Policy: "a", Reason: limiter.ReasonNoKey},
+				{Kind: limiter.EventDegraded, Policy: "a", Mode: "cache"},
 			},
 			map[string]float64{`rejected_total{policy="a",reason="quota"}`: 2, `rejected_total{policy="a",reason="no_key"}`: 1, `degraded_total{mode="cache",policy="a"}`: 1},
 		},
 		"errors": {
 			[]limiter.Event{
-				{Kind: limiter.EventError, Policy: "a", Reason: limiter.ReasonUnavailable, Err: away}, {Kind: limiter.EventError, Reason: limiter.ReasonClientIP, Err: away},
+				{Kind: limiter.EventError, Policy: "a", Reason: limiter.ReasonUnavailable, Err: away},
+				{Kind: limiter.EventError, Reason: limiter.ReasonClientIP, Err: away},
 				{Kind: limiter.EventStoreState, Policy: "a", State: 1, Reason: limiter.ReasonUnavailable, Err: away},
 			},
 			map[string]float64{`errors_total{cause="unavailable",policy="a"}`: 1, `errors_total{cause="client_ip",policy=""}`: 1},
 		},
 		"a panic counts once": {
 			[]limiter.Event{
-				{Kind: limiter.EventPanic, Policy: "a", Name: "Cost", Reason: limiter.ReasonPanic, Err: away}, {Kind: limiter.EventError, Policy: "a", Reason: limiter.ReasonPanic, Err: away},
+				{Kind: limiter.EventPanic, Policy: "a", Name: "Cost", Reason: limiter.ReasonPanic, Err: away},
+				{Kind: limiter.EventError, Policy: "a", Reason: limiter.ReasonPanic, Err: away},
 				{Kind: limiter.EventPanic, Name: "Limiter", Err: away},
 			},
 			map[string]float64{`errors_total{cause="panic",policy="a"}`: 1, `errors_total{cause="panic",policy=""}`: 1},
 		},
 		"store": {
 			[]limiter.Event{
-				{Kind: limiter.EventStore, Op: "take", N: 3, Duration: time.Millisecond}, {Kind: limiter.EventStore, Op: "take", Duration: time.Second, Err: away, Reason: "oom"},
+				{Kind: limiter.EventStore, Op: "take", N: 3, Duration: time.Millisecond},
+				{Kind: limiter.EventStore, Op: "take", Duration: time.Second, Err: away, Reason: "oom"},
 				{Kind: limiter.EventStore, Op: "refund", Duration: time.Second, Err: away},
 			},
 			map[string]float64{
@@ -176,8 +181,10 @@ func TestEvents(t *testing.T) {
 		},
 		"reloads": {
 			[]limiter.Event{
-				{Kind: limiter.EventReload, Name: "file", Hash: "old", Reason: limiter.ReasonOK}, {Kind: limiter.EventReload, Name: "file", Hash: "new"},
-				{Kind: limiter.EventReload, Name: "file", Hash: "bad", Err: away}, {Kind: limiter.EventReload, Name: "file", Reason: limiter.ReasonUnavailable, Err: away},
+				{Kind: limiter.EventReload, Name: "file", Hash: "old", Reason: limiter.ReasonOK},
+				{Kind: limiter.EventReload, Name: "file", Hash: "new"},
+				{Kind: limiter.EventReload, Name: "file", Hash: "bad", Err: away},
+				{Kind: limiter.EventReload, Name: "file", Reason: limiter.ReasonUnavailable, Err: away},
 			},
 			map[string]float64{
 				`config_info{hash="new"}`: 1, `config_reloads_total{result="ok"}`: 2, `config_reloads_total{result="invalid"}`: 1,
