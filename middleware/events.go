@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/spillway-go/spillway/internal/errtext"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 )
@@ -134,7 +135,7 @@ func (c *core) undecided(ctx context.Context, p *policy, key limiter.Key, err er
 	c.emit(p, &limiter.Event{Kind: limiter.EventError, Context: ctx, Time: now, Key: key, Reason: reason, Err: err})
 	if p.state.undecided.CompareAndSwap(false, true) {
 		c.emit(p, &limiter.Event{Kind: limiter.EventStoreState, Time: now, State: 1, Reason: reason, Err: err})
-		c.log.Error("spillway: a policy cannot decide", "policy", p.Name, "cause", reason, "error", err)
+		c.log.Error("spillway: a policy cannot decide", "policy", p.Name, "cause", reason, "error", errtext.Of(err))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
+	"github.com/spillway-go/spillway/internal/errtext"
 	"github.com/spillway-go/spillway/limiter"
 )
 
@@ -164,7 +165,7 @@ func (b *breaker) observe(e limiter.Event) {
 	switch {
 	case e.State == limiter.BreakerOpen && !b.outage:
 		b.outage = true
-		b.log.Warn("spillway: a limiter is away, its substitute decides", "limiter", b.name, "error", e.Err)
+		b.log.Warn("spillway: a limiter is away, its substitute decides", "limiter", b.name, "error", errtext.Of(e.Err))
 	case e.State == limiter.BreakerClosed && b.outage:
 		b.outage = false
 		b.log.Info("spillway: a limiter is back and decides again", "limiter", b.name)
