@@ -25,8 +25,8 @@ type policy struct {
 	degraded  counters
 	errors    counters
 
-	making sync.Mutex // of new series
-	gone   bool       // its series have been taken away
+	making sync.Mutex  // of new series
+	gone   atomic.Bool // its series have been taken away; set under making
 
 	mu      sync.Mutex
 	used    used
@@ -70,7 +70,7 @@ func newPolicy(o *Observer, name string) *policy {
 func (p *policy) series(v *prometheus.CounterVec, more ...string) prometheus.Counter {
 	p.making.Lock()
 	defer p.making.Unlock()
-	if p.gone {
+	if p.gone.Load() {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "gone"})
 	}
 	return v.WithLabelValues(append([]string{p.name}, more...)...)
@@ -80,7 +80,7 @@ func (p *policy) series(v *prometheus.CounterVec, more ...string) prometheus.Cou
 func (p *policy) close() {
 	p.making.Lock()
 	defer p.making.Unlock()
-	p.gone = true
+	p.gone.Store(true)
 	mine := prometheus.Labels{"policy": p.name}
 	for _, v := range []interface {
 		DeletePartialMatch(labels prometheus.Labels) int
@@ -173,6 +173,9 @@ func (p *policy) adapt(e *limiter.Event) {
 
 // gauges tells what is so now.
 func (p *policy) gauges(now time.Time, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
+	if p.gone.Load() {
+		return
+	}
 	p.mu.Lock()
 	u, leases := p.used, p.leases
 	var a adapted

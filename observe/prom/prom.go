@@ -76,6 +76,7 @@ type Observer struct {
 	policies sync.Map // name → *policy
 	mu       sync.Mutex
 	met      int // policies that nobody has bound
+	left     int // policies that are gone and still here, lest a late word of a limiter brings them back
 	memories map[string]memory
 	breakers map[string]uint8
 	hashes   map[string]string // by source
@@ -188,12 +189,13 @@ func (o *Observer) memory(e limiter.Event) {
 	defer o.mu.Unlock()
 	name := label(e.Name)
 	m, known := o.memories[name]
+	if !known && len(o.memories) >= maxValues {
+		return // what it said before would be forgotten, and its overflow count again
+	}
 	if e.Overflow > m.overflow {
 		o.overflow.Add(float64(e.Overflow - m.overflow))
 	}
-	if known || len(o.memories) < maxValues {
-		o.memories[name] = memory{keys: e.Keys, overflow: max(m.overflow, e.Overflow)}
-	}
+	o.memories[name] = memory{keys: e.Keys, overflow: max(m.overflow, e.Overflow)}
 }
 
 func (o *Observer) reload(e limiter.Event) {
@@ -227,10 +229,14 @@ func (o *Observer) Bind(name string) (limiter.Observer, func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p, known := o.find(name)
-	if !known {
+	switch {
+	case known && p.gone.Load():
+		o.left--
+		fallthrough
+	case !known:
 		p = newPolicy(o, name)
 		o.policies.Store(name, p)
-	} else if p.bound == 0 {
+	case p.bound == 0:
 		o.met--
 	}
 	p.bound++
@@ -243,8 +249,11 @@ func (o *Observer) unbind(p *policy) {
 	if p.bound--; p.bound > 0 {
 		return
 	}
-	o.policies.Delete(p.name)
 	p.close()
+	if o.left++; o.left > maxMet {
+		o.left--
+		o.policies.Delete(p.name)
+	}
 }
 
 func (o *Observer) find(name string) (*policy, bool) {

@@ -306,6 +306,27 @@ func TestQuotaUsedFalls(t *testing.T) {
 	}
 }
 
+// Policies that come and go leave nothing behind, however many.
+func TestPoliciesThatComeAndGo(t *testing.T) {
+	o, reg := newObserver(t)
+	empty := len(gatherAll(t, reg))
+	for k := range 3 * prom.MaxMet {
+		p, release := o.Bind(fmt.Sprint("p", k))
+		p.Observe(decision("", limiter.OutcomeAllowed, limiter.ViaStore, 1, limiter.PerSecond(10)))
+		release()
+	}
+	require.Len(t, gatherAll(t, reg), empty)
+	again, _ := o.Bind("p0")
+	again.Observe(decision("", limiter.OutcomeAllowed, limiter.ViaStore, 1, limiter.PerSecond(10)))
+	require.Greater(t, len(gatherAll(t, reg)), empty)
+	for k := range 2 * prom.MaxValues {
+		for range 2 {
+			o.Observe(limiter.Event{Kind: limiter.EventMemory, Name: fmt.Sprint(k), Overflow: 1})
+		}
+	}
+	require.EqualValues(t, prom.MaxValues, gatherAll(t, reg)["rate_limit_memory_overflow_total"])
+}
+
 // A second observer for one registry is the first: no panic, no error, one set of numbers.
 func TestOneRegistryTwice(t *testing.T) {
 	one, reg := newObserver(t)
@@ -406,6 +427,9 @@ func TestSeriesGoWithThePolicy(t *testing.T) {
 	require.Len(t, gatherAll(t, reg), empty)
 	emit(two)
 	fresh.Observe(decision("b", limiter.OutcomeAllowed, limiter.ViaStore, 1, limiter.PerSecond(10)))
+	// A limiter that knows nothing of guards may speak of the policy later.
+	o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a"})
+	o.Observe(limiter.Event{Kind: limiter.EventAdapt, Policy: "b"})
 	require.Len(t, gatherAll(t, reg), empty)
 
 	again, _ := o.Bind("a")
