@@ -175,15 +175,15 @@ func TestRedirects(t *testing.T) {
 // A document in the clear is warned of once, and not where it stays on this machine.
 func TestInTheClear(t *testing.T) {
 	for url, lines := range map[string]int{
-		"http://config.example.com/limits.yaml?tok3n": 1,
-		"http://192.0.2.1":                            1,
-		"http://localhost.evil.org":                   1,
-		"https://config.example.com":                  0,
-		"http://localhost:8080":                       0,
-		"http://LOCALHOST.":                           0,
-		"http://127.1.2.3":                            0,
-		"http://[::1]:8080":                           0,
-		"http://[::ffff:127.0.0.1]":                   0,
+		"http://example.com/?tok3n":  1,
+		"http://192.0.2.1":           1,
+		"http://localhost.evil.org":  1,
+		"https://config.example.com": 0,
+		"http://localhost:8080":      0,
+		"http://LOCALHOST.":          0,
+		"http://127.1.2.3":           0,
+		"http://[::1]:8080":          0,
+		"http://[::ffff:127.0.0.1]":  0,
 	} {
 		var log bytes.Buffer
 		s := newSource(t, httpsource.Config{
