@@ -110,7 +110,8 @@ type Policy struct {
 	Degrade degrade.Handler
 	// OnStoreError says what becomes of a request that could not be decided because the store is away.
 	OnStoreError OnError
-	// Shadow policies decide and are observed, but never refuse, hold, degrade or show in a response.
+	// Shadow policies decide and are observed, but never refuse, hold, degrade or show in a response. What they would have
+	// refused is always asked: on Redis no denial beside them is answered from memory.
 	Shadow bool
 	// Headers are the fields that tell of the policy; zero: Config.Response.Headers. [response.Off]: silent.
 	Headers response.Set

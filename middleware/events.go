@@ -57,7 +57,7 @@ func (v *visit) observe() {
 			e.Key = a.key
 			v.guard.decision(e, a.policy, a.cost, &v.takes[a.take].Decision, a.violated || a.full)
 		case a.bound >= 0:
-			e.Key = limiter.Key{Space: a.space, ID: a.id}
+			e.Key = a.counted()
 			v.guard.decision(e, a.policy, 1, &v.bounds[a.bound], a.full)
 		}
 		if a.err != nil && !a.reported {
@@ -79,13 +79,21 @@ func (v *visit) observeRefused(out outcome) {
 		a := &v.active[k]
 		if reason := a.refusal(out); reason != "" {
 			var e limiter.Event
-			e.Kind, e.Context, e.Time, e.Key, e.Reason, e.Err = limiter.EventRejected, v.r.Context(), v.now, a.key, reason, a.err
+			e.Kind, e.Context, e.Time, e.Key, e.Reason, e.Err = limiter.EventRejected, v.r.Context(), v.now, a.counted(), reason, a.err
 			if a.violated {
 				e.Decision = v.takes[a.take].Decision
 			}
 			v.guard.emit(a.policy, &e)
 		}
 	}
+}
+
+// counted returns the key under which the policy counts: with a bound on requests in flight alone, it asks no limiter.
+func (a *active) counted() limiter.Key {
+	if a.key == (limiter.Key{}) && a.id != "" {
+		return limiter.Key{Space: a.space, ID: a.id}
+	}
+	return a.key
 }
 
 // refusal returns why the policy refuses a request with that outcome, "" if it does not.

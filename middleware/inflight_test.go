@@ -172,3 +172,19 @@ func TestInFlightLooks(t *testing.T) {
 	require.True(t, v.Policies[0].InFlight)
 	p.Leave(200)
 }
+
+// Whoever is refused for too many requests in flight can be told from others.
+func TestRefusedInFlightHasItsKey(t *testing.T) {
+	o := new(recorder)
+	g := newGuard(t, config{Observer: o, Policies: byIP(policy{Name: "a", InFlight: 1})})
+	p := g.Enter(httptest.NewRecorder(), request("GET", "/"), middleware.Entry{})
+	defer p.Leave(200)
+	require.Equal(t, 503, serve(g, request("GET", "/"), ok).Code)
+	for _, e := range o.events {
+		require.Equal(t, limiter.Key{Space: "a", ID: "ip=192.0.2.7"}, e.Key, e.Kind)
+		if e.Kind == limiter.EventDecision {
+			require.Equal(t, 1, e.Decision.Limit.Quota())
+		}
+	}
+	require.Len(t, o.events, 3)
+}

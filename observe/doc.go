@@ -25,7 +25,7 @@
 //	How many, how fast, how close to the limit?     observe/prom: metrics for Prometheus, with alerts and a dashboard in observe/files
 //	What happened in this request?                  observe/otelobserve: spans and metrics of OpenTelemetry
 //	What happened last night, and to whom?          [Log]: lines for log/slog, bounded, keys hashed
-//	Who is asking most, right now?                  [Top]: the keys with the most requests, in bounded memory
+//	Who runs into limits, right now?                [Top]: the keys refused most and near their limit
 //	Something else                                  your own: one method, [limiter.Observer]
 //	Several of these                                [Tee]
 //

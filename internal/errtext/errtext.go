@@ -63,6 +63,15 @@ func (w *walk) visit(err error) {
 	case interface{ RedisError() }:
 		w.say(redisCode(err))
 		named = true
+	case interface{ Label() string }: // a fault of a call to a store
+		if named = slices.Contains(labels, e.Label()); named {
+			known := len(w.parts) + 1 // and that the store is unavailable
+			defer func() {
+				if len(w.parts) <= known {
+					w.say(e.Label())
+				}
+			}()
+		}
 	case *net.DNSError:
 		w.say("lookup")
 		if e.IsNotFound {
@@ -125,6 +134,12 @@ var constants = []string{
 	context.Canceled.Error(), context.DeadlineExceeded.Error(),
 	errors.ErrUnsupported.Error(), io.EOF.Error(), io.ErrUnexpectedEOF.Error(), net.ErrClosed.Error(),
 	os.ErrDeadlineExceeded.Error(),
+}
+
+// labels are the causes that faults of a store are known by.
+var labels = []string{
+	"timeout", "refused", "reset", "pool", "closed", "auth", "oom", "readonly", "loading", "moved", "busy", "cluster_down", "master_down",
+	"try_again", "no_replicas", "misconf", "clients", "crossslot", "wrong_type", "command", "script", "canceled", "deadline", "other",
 }
 
 // redisCodes are first words of answers of Redis.

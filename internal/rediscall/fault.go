@@ -171,6 +171,9 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
+// Label returns what [Cause] does: a word of a fixed list.
+func (f *fault) Label() string { return f.label }
+
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()

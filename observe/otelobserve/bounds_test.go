@@ -174,6 +174,10 @@ func TestGaugesGoWithThePolicy(t *testing.T) {
 	require.Zero(t, gauges())
 	emit(two)
 	require.Zero(t, gauges())
+	// A limiter that knows nothing of guards may speak of the policy later.
+	o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a"})
+	o.Observe(limiter.Event{Kind: limiter.EventAdapt, Policy: "b"})
+	require.Zero(t, gauges())
 	again, release := o.Bind("a")
 	emit(again)
 	require.Equal(t, 4, gauges())

@@ -89,6 +89,9 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 func (p *policy) collect(now time.Time, to metric.Observer) {
 	p.mu.Lock()
 	defer p.mu.Unlock() // nothing below waits for anybody
+	if p.gone {
+		return
+	}
 	o := p.observer
 	if !p.used.at.IsZero() {
 		to.ObserveFloat64(o.quotaUsed, p.used.by(now), p.set)

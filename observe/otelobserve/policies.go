@@ -14,6 +14,7 @@ type policies struct {
 	none     *policy // what belongs to no policy
 
 	mu   sync.Mutex
+	left int                    // policies that are gone and still here, lest a late word of a limiter brings them back
 	read atomic.Pointer[roster] // replaced, never changed
 }
 
@@ -82,6 +83,10 @@ func (s *policies) bind(name string) (limiter.Observer, func()) {
 	case p == nil:
 		p = newPolicy(s.observer, name)
 		s.set(name, p, 0)
+	case p.isGone():
+		s.left--
+		p = newPolicy(s.observer, name)
+		s.set(name, p, 0)
 	case p.guards == 0:
 		s.set(name, p, -1)
 	}
@@ -92,7 +97,20 @@ func (s *policies) bind(name string) (limiter.Observer, func()) {
 func (s *policies) release(name string, p *policy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.guards--; p.guards == 0 {
+	if p.guards--; p.guards > 0 {
+		return
+	}
+	p.mu.Lock()
+	p.gone = true
+	p.mu.Unlock()
+	if s.left++; s.left > maxPolicies {
+		s.left--
 		s.set(name, nil, 0)
 	}
+}
+
+func (p *policy) isGone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone
 }

@@ -38,6 +38,7 @@ type policy struct {
 	rejected, degraded, errors *table[word]
 
 	mu      sync.Mutex
+	gone    bool // no guard has it any more: it has no gauges
 	used    used
 	leases  int64 // −1: not known
 	adapted *adapted
