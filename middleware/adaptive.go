@@ -23,8 +23,10 @@ func (a *active) belowNominal() bool {
 	return float64(l.Rate)*float64(n.Period) < float64(n.Rate)*float64(l.Period)
 }
 
-// twinKey is the key of the policy behind a slash, which no policy's name can hold.
-func (a *active) twinKey() limiter.Key { return limiter.Key{Space: a.space + "/nominal", ID: a.id} }
+func (a *active) twinKey() limiter.Key { return twinOf(a.policy, a.id) }
+
+// twinOf is the key of the policy behind a slash, which no policy's name can hold.
+func twinOf(p *policy, id string) limiter.Key { return limiter.Key{Space: p.space + "/nominal", ID: id} }
 
 func (v *visit) gatherTwins(store int) {
 	for k := range v.active {
