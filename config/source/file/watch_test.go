@@ -68,6 +68,15 @@ func (m *configMap) set(t *testing.T, doc []byte) {
 	m.last = version
 }
 
+// linked replaces a file in another directory than that of the link to it.
+func linked(t *testing.T, dir, target string) (path string, set func(doc []byte)) {
+	t.Helper()
+	path = filepath.Join(dir, "limits.yaml")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "elsewhere"), 0o700))
+	require.NoError(t, os.Symlink(target, path))
+	return path, func(doc []byte) { replace(t, filepath.Join(dir, "elsewhere", "real.yaml"), doc) }
+}
+
 func TestTable(t *testing.T) {
 	for name, newSet := range map[string]func(t *testing.T, dir string) (path string, set func(doc []byte)){
 		"replaced by rename": func(t *testing.T, dir string) (string, func([]byte)) {
@@ -122,11 +131,11 @@ func TestTable(t *testing.T) {
 				require.NoError(t, os.Rename(current+".new", current))
 			}
 		},
-		"a link to a file elsewhere": func(t *testing.T, dir string) (string, func([]byte)) {
-			path, target := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "elsewhere", "real.yaml")
-			require.NoError(t, os.Mkdir(filepath.Dir(target), 0o700))
-			require.NoError(t, os.Symlink("./elsewhere/../elsewhere/real.yaml", path))
-			return path, func(doc []byte) { replace(t, target, doc) }
+		"a relative link to a file elsewhere": func(t *testing.T, dir string) (string, func([]byte)) {
+			return linked(t, dir, "./elsewhere/../elsewhere/real.yaml")
+		},
+		"an absolute link to a file elsewhere": func(t *testing.T, dir string) (string, func([]byte)) {
+			return linked(t, dir, filepath.Join(dir, "elsewhere", "real.yaml"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -241,6 +250,60 @@ func TestRenamedFurtherUp(t *testing.T) {
 	w.end(t)
 }
 
+// notifiers has a source hand its notifiers out.
+func notifiers(s *filesource.Source) <-chan *fsnotify.Watcher {
+	made := make(chan *fsnotify.Watcher, 1)
+	s.NotifyWith(func() (*fsnotify.Watcher, error) {
+		n, err := fsnotify.NewWatcher()
+		made <- n
+		return n, err
+	})
+	return made
+}
+
+// A directory that has taken the path of a watched one is watched from the next look on.
+func TestAnotherDirectoryOfTheSamePath(t *testing.T) {
+	dir := t.TempDir()
+	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
+	require.NoError(t, os.MkdirAll(at("a", "b", "c"), 0o700))
+	require.NoError(t, os.MkdirAll(at("x", "b", "c"), 0o700))
+	s := newSource(t, quick(at("a", "b", "c", "limits.yaml")))
+	made := notifiers(s)
+	w := watch(t, s)
+	w.called(t)
+	require.NoError(t, os.Rename(at("a"), at("old")))
+	require.NoError(t, os.Rename(at("x"), at("a")))
+	(<-made).Errors <- fsnotify.ErrEventOverflow
+	w.called(t)
+	replace(t, at("a", "b", "c", "limits.yaml"), []byte("version: 1\n"))
+	w.called(t)
+	w.end(t)
+}
+
+// What the path no longer leads through is no longer watched.
+func TestOldReleasesAreLeft(t *testing.T) {
+	dir := t.TempDir()
+	current := filepath.Join(dir, "current")
+	release := func(n int) {
+		to := filepath.Join(dir, fmt.Sprint("release", n))
+		require.NoError(t, os.Mkdir(to, 0o700))
+		require.NoError(t, os.Symlink(to, current+".new"))
+		require.NoError(t, os.Rename(current+".new", current))
+	}
+	release(0)
+	s := newSource(t, quick(filepath.Join(current, "limits.yaml")))
+	made := notifiers(s)
+	w := watch(t, s)
+	w.called(t)
+	n := <-made
+	for i := range 20 {
+		release(i + 1)
+		w.called(t)
+		require.ElementsMatch(t, []string{dir, filepath.Join(dir, fmt.Sprint("release", i+1))}, n.WatchList())
+	}
+	w.end(t)
+}
+
 // A relative path counts from where the process is.
 func TestRelativePath(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -256,12 +319,7 @@ func TestRelativePath(t *testing.T) {
 // Events that the kernel has dropped may have been ours.
 func TestDroppedEvents(t *testing.T) {
 	s := newSource(t, quick(filepath.Join(t.TempDir(), "limits.yaml")))
-	made := make(chan *fsnotify.Watcher, 1)
-	s.NotifyWith(func() (*fsnotify.Watcher, error) {
-		n, err := fsnotify.NewWatcher()
-		made <- n
-		return n, err
-	})
+	made := notifiers(s)
 	w := watch(t, s)
 	w.called(t)
 	n := <-made
@@ -280,12 +338,7 @@ func TestNoNotifierAndNoPoll(t *testing.T) {
 	require.ErrorIs(t, err, errNone)
 	require.ErrorContains(t, err, "filesource: ")
 
-	made := make(chan *fsnotify.Watcher, 1)
-	s.NotifyWith(func() (*fsnotify.Watcher, error) {
-		n, err := fsnotify.NewWatcher()
-		made <- n
-		return n, err
-	})
+	made := notifiers(s)
 	w := watch(t, s)
 	w.called(t)
 	(<-made).Errors <- errNone
@@ -298,12 +351,7 @@ func TestNotifierThatFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.yaml")
 	replace(t, path, []byte("version: 1\n"))
 	s := newSource(t, filesource.Config{Path: path, Settle: -1, Poll: 5 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	made := make(chan *fsnotify.Watcher, 1)
-	s.NotifyWith(func() (*fsnotify.Watcher, error) {
-		n, err := fsnotify.NewWatcher()
-		made <- n
-		return n, err
-	})
+	made := notifiers(s)
 	w := watch(t, s)
 	w.called(t)
 	(<-made).Errors <- errNone

@@ -154,20 +154,20 @@ func TestNotModified(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind  kind
 		age   time.Duration
-		field string // of the second request
+		field string // of the later requests
 		full  int
 	}{
-		"ETag":                             {kind{etag: true, modified: true}, time.Hour, "If-None-Match", 1},
-		"Last-Modified":                    {kind{modified: true}, time.Hour, "If-Modified-Since", 1},
-		"Last-Modified in the same second": {kind{modified: true}, 0, "", 2},
-		"neither":                          {kind{}, time.Hour, "", 2},
+		"ETag":                          {kind{etag: true, modified: true}, time.Hour, "If-None-Match", 1},
+		"Last-Modified":                 {kind{modified: true}, time.Hour, "If-Modified-Since", 1},
+		"Last-Modified that is too new": {kind{modified: true}, -time.Hour, "", 3},
+		"neither":                       {kind{}, time.Hour, "", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &document{kind: c.kind}
 			d.set([]byte("version: 1\n"))
 			d.at = time.Now().Add(-c.age)
 			s := newSource(t, httpsource.Config{URL: serve(t, d)})
-			for range 2 {
+			for range 3 {
 				doc, err := s.Load(t.Context())
 				require.NoError(t, err)
 				require.Equal(t, "version: 1\n", string(doc))
