@@ -1,4 +1,5 @@
-// Command spillway shows spillway at work. "spillway demo" starts three guarded servers to try with curl.
+// Command spillway serves, checks and looks after rate limits. "spillway demo" starts three guarded servers to try with
+// curl, "spillway serve" is a reverse proxy whose limits are a document, "spillway check" tells what is wrong with one.
 package main
 
 import (
@@ -10,6 +11,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/spillway-go/spillway/config"
+	"github.com/spillway-go/spillway/internal/serve"
 )
 
 // Exit codes of every command.
@@ -22,7 +26,12 @@ const (
 const usage = `usage: spillway COMMAND [flags]
 
 commands:
-  demo    serve a net/http, a Gin and an Echo server, each behind its own guard, and print what to try
+  demo     serve a net/http, a Gin and an Echo server, each behind its own guard, and print what to try
+  serve    a reverse proxy behind the policies of a document, which is followed while serving
+  check    tell everything that is wrong with a document, and what it means
+  inspect  show how a caller stands with the policies of a document
+  reset    forget what the policies of a document have counted for a caller
+  schema   print the JSON Schema of documents
 
 "spillway COMMAND -h" lists the flags of a command.
 `
@@ -44,6 +53,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch args[0] {
 	case "demo":
 		err = demo(ctx, args[1:], stdout, stderr)
+	case "serve":
+		err = serve.Run(ctx, args[1:], stdout, stderr, serve.Builtin())
+	case "check":
+		err = check(args[1:], stdout, stderr)
+	case "inspect":
+		err = inspect(ctx, args[1:], stdout, stderr)
+	case "reset":
+		err = reset(ctx, args[1:], stdout, stderr)
+	case "schema":
+		_, err = stdout.Write(config.Schema())
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, usage)
 		return exitOK
@@ -54,8 +73,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return exitOK
-	case errors.Is(err, errUsage):
+	case errors.Is(err, errUsage), errors.Is(err, serve.ErrUsage):
 		return exitUsage
+	case errors.Is(err, errFindings):
+		return exitError
 	}
 	fmt.Fprintln(stderr, "spillway:", err)
 	return exitError

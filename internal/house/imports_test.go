@@ -73,6 +73,7 @@ var rules = []rule{
 	// What the limiters on Redis share, and the servers their tests start.
 	{folder: "internal/rediscall", own: []string{"limiter"}, foreign: []string{goRedis}},
 	{folder: "internal/redistest", foreign: []string{goRedis}},
+	{folder: "internal/serve", free: true}, // a command
 	{folder: internal, own: []string{"limiter", internal}},
 	{folder: "cmd/...", free: true},
 	{folder: "examples/...", free: true},

@@ -1,0 +1,208 @@
+// Package serve exists so that "spillway serve" and the commands that add sources of documents to it are one program: a
+// reverse proxy behind a guard whose policies are a document.
+package serve
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/spillway-go/spillway/config"
+	"github.com/spillway-go/spillway/config/stores"
+	"github.com/spillway-go/spillway/observe"
+	"github.com/spillway-go/spillway/observe/prom"
+)
+
+// ErrUsage is wrong use that has been explained.
+var ErrUsage = errors.New("usage")
+
+type options struct {
+	config, listen, upstream, admin string
+	names                           Names
+	drain, start                    time.Duration
+	pprof                           bool
+}
+
+func parse(args []string, stderr io.Writer, sources Sources) (*options, error) {
+	var o options
+	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.config, "config", "", "`where` the policy document is: "+sources.String())
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`host:port` to serve on")
+	flags.StringVar(&o.upstream, "upstream", "", "`URL` of the service behind")
+	flags.StringVar(&o.admin, "admin", "", "`host:port` of health, metrics and the running document; a port alone is on loopback; empty: none")
+	flags.Var(&o.names, "name", "a name that the document uses and where it is found, as `tenant=header:X-Tenant`; may be repeated")
+	flags.DurationVar(&o.drain, "drain", 10*time.Second, "how long requests in service may take once told to stop")
+	flags.DurationVar(&o.start, "start", 30*time.Second, "how long to wait for a document at the start")
+	flags.BoolVar(&o.pprof, "pprof", false, "serve profiles on the admin address")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil, err
+		}
+		return nil, ErrUsage
+	}
+	switch {
+	case flags.NArg() > 0:
+		fmt.Fprintf(stderr, "spillway: serve takes no arguments, but got %q\n", flags.Args())
+	case o.config == "":
+		fmt.Fprintln(stderr, "spillway: serve needs -config")
+	case o.upstream == "":
+		fmt.Fprintln(stderr, "spillway: serve needs -upstream")
+	case o.pprof && o.admin == "":
+		fmt.Fprintln(stderr, "spillway: -pprof needs -admin")
+	default:
+		return &o, nil
+	}
+	return nil, ErrUsage
+}
+
+// Run serves until ctx ends. Its errors are those of the start; requests in service are drained.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer, sources Sources) error {
+	o, err := parse(args, stderr, sources)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	upstream, err := upstreamURL(o.upstream)
+	if err != nil {
+		return err
+	}
+	source, closeSource, err := sources.Open(o.config)
+	if err != nil {
+		return err
+	}
+	defer closeSource()
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics, err := prom.New(registry)
+	if err != nil {
+		return err
+	}
+	top, err := observe.NewTop(observe.TopConfig{})
+	if err != nil {
+		return err
+	}
+	watch := observe.Tee(metrics, top)
+	limiters := stores.New(stores.Config{Observer: watch, Logger: log})
+	defer func() { _ = limiters.Close() }()
+	deps := o.names.Deps()
+	deps.Central, deps.Local, deps.Observer, deps.Logger = limiters.Central, limiters.Local, watch, log
+
+	// All ports are taken before a document is waited for: who cannot serve should say so at once.
+	listeners, err := listen(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer listeners.close()
+	starting, cancel := context.WithTimeout(ctx, o.start)
+	defer cancel()
+	follower, err := config.Open(starting, source, deps)
+	if err != nil {
+		return err
+	}
+	servers := []*http.Server{newServer(newProxy(upstream, follower, log), log)}
+	if listeners.admin != nil {
+		servers = append(servers, newServer(adminHandler(follower, registry, top, o.pprof), log))
+	}
+	fmt.Fprintf(stdout, "serving %s on http://%s\n", redact(upstream), listeners.public.Addr())
+	if listeners.admin != nil {
+		fmt.Fprintf(stdout, "admin on http://%s\n", listeners.admin.Addr())
+	}
+	return run(ctx, o.drain, follower, servers, listeners, stdout)
+}
+
+type listening struct{ public, admin net.Listener }
+
+func listen(ctx context.Context, o *options) (l listening, err error) {
+	var lc net.ListenConfig
+	if l.public, err = lc.Listen(ctx, "tcp", o.listen); err != nil {
+		return l, fmt.Errorf("%w; choose another address with -listen host:port", err)
+	}
+	if o.admin == "" {
+		return l, nil
+	}
+	if l.admin, err = lc.Listen(ctx, "tcp", adminAddress(o.admin)); err != nil {
+		l.close()
+		return l, fmt.Errorf("%w; choose another address with -admin host:port", err)
+	}
+	return l, nil
+}
+
+func (l listening) close() {
+	for _, x := range []net.Listener{l.public, l.admin} {
+		if x != nil {
+			_ = x.Close()
+		}
+	}
+}
+
+// adminAddress is on loopback unless a host is told: what it shows is not for everybody.
+func adminAddress(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	switch {
+	case err != nil && !strings.Contains(addr, ":"):
+		return net.JoinHostPort("127.0.0.1", addr)
+	case err == nil && host == "":
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
+}
+
+func upstreamURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("-upstream: want an http or https URL such as http://127.0.0.1:3000")
+	}
+	return u, nil
+}
+
+func redact(u *url.URL) string { return u.Redacted() }
+
+func newServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// run serves and follows until ctx ends or a server fails, and then drains.
+func run(ctx context.Context, drain time.Duration, follower *config.Follower, servers []*http.Server, l listening, stdout io.Writer) error {
+	following, endFollowing := context.WithCancel(context.WithoutCancel(ctx))
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		_ = follower.Follow(following)
+	}()
+	failed := make(chan error, len(servers))
+	for k, s := range servers {
+		go func() { failed <- s.Serve([]net.Listener{l.public, l.admin}[k]) }()
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(stdout, "stopping")
+	case err = <-failed:
+	}
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	for _, s := range servers {
+		if e := s.Shutdown(draining); e != nil {
+			err = errors.Join(err, fmt.Errorf("requests in service were cut off: %w", e), s.Close())
+		}
+	}
+	endFollowing()
+	<-followed
+	return err
+}

@@ -1,0 +1,78 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spillway-go/spillway/config"
+	filesource "github.com/spillway-go/spillway/config/source/file"
+	httpsource "github.com/spillway-go/spillway/config/source/http"
+	redissource "github.com/spillway-go/spillway/config/source/redis"
+	"github.com/spillway-go/spillway/internal/rediscall"
+)
+
+// Opener makes a source of a location, and returns what closes it.
+type Opener func(location string) (source config.Source, done func(), err error)
+
+// Sources are openers by the scheme of a location. What has no scheme is a file.
+type Sources map[string]Opener
+
+// Builtin are the sources without a module of their own.
+func Builtin() Sources {
+	s := Sources{"file": openFile, "http": openHTTP, "https": openHTTP}
+	for _, scheme := range []string{"redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel", "env"} {
+		s[scheme] = openRedis
+	}
+	return s
+}
+
+// String lists the schemes.
+func (s Sources) String() string {
+	schemes := slices.Sorted(maps.Keys(s))
+	return "a file, or " + strings.Join(schemes, "://, ") + "://; redis locations end in #KEY"
+}
+
+// Open makes the source of a location.
+func (s Sources) Open(location string) (config.Source, func(), error) {
+	scheme, _, ok := strings.Cut(location, "://")
+	if !ok {
+		return s["file"](location)
+	}
+	open := s[scheme]
+	if open == nil {
+		return nil, nil, fmt.Errorf("-config: there is no source %s://; known are %s", scheme, s)
+	}
+	return open(location)
+}
+
+func nothing() {}
+
+func openFile(location string) (config.Source, func(), error) {
+	src, err := filesource.New(filesource.Config{Path: strings.TrimPrefix(location, "file://")})
+	return src, nothing, err
+}
+
+func openHTTP(location string) (config.Source, func(), error) {
+	src, err := httpsource.New(httpsource.Config{URL: location})
+	return src, nothing, err
+}
+
+func openRedis(location string) (config.Source, func(), error) {
+	where, key, ok := strings.Cut(location, "#")
+	if !ok || key == "" {
+		return nil, nil, errors.New("-config: a location on Redis ends in # and the key, as redis://127.0.0.1:6379/0#shop:policies")
+	}
+	client, err := rediscall.Open(strings.Replace(where, "env://", "env:", 1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("-config: %w", err)
+	}
+	src, err := redissource.New(redissource.Config{Client: client, Key: key})
+	if err != nil {
+		_ = client.Close()
+		return nil, nil, err
+	}
+	return src, func() { _ = client.Close() }, nil
+}
