@@ -6,58 +6,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
 )
-
-// place is where something stands; 0: nowhere.
-type place struct{ line, column int }
-
-func placeOf(t *token.Token) place {
-	if t == nil || t.Position == nil {
-		return place{}
-	}
-	return place{max(t.Position.Line, 1), max(t.Position.Column, 1)}
-}
-
-// source is the text of a document and where its fields stand.
-type source struct {
-	lines  []string
-	places map[string]place
-	secret map[int]bool // lines that hold a secret
-}
-
-func newSource(data []byte) *source {
-	return &source{lines: strings.Split(string(data), "\n"), places: make(map[string]place), secret: make(map[int]bool)}
-}
-
-// at returns the place of a path, or of what it is in.
-func (s *source) at(path string) place {
-	for s != nil && path != "" {
-		if p, ok := s.places[path]; ok {
-			return p
-		}
-		path = path[:max(0, strings.LastIndexAny(path, ".["))]
-	}
-	return place{}
-}
-
-// text returns a line for people to recognise it by.
-func (s *source) text(line int) string {
-	if s == nil || line < 1 || line > len(s.lines) || s.secret[line] {
-		return ""
-	}
-	const most = 120
-	text := strings.TrimSpace(s.lines[line-1])
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
-}
 
 // decoder turns nodes into values and notes everything that does not fit.
 type decoder struct {
@@ -68,6 +20,9 @@ type decoder struct {
 }
 
 func (d *decoder) add(p place, f Finding) {
+	if len(d.found) > maxFindings {
+		return // finish tells that there are more
+	}
 	f.Line, f.Column, f.Text = p.line, p.column, d.source.text(p.line)
 	d.found = append(d.found, f)
 }
@@ -76,23 +31,8 @@ func (d *decoder) wrong(n ast.Node, path, id, suggestion, format string, args ..
 	d.add(placeOf(first(n)), Finding{ID: id, Path: path, Message: fmt.Sprintf(format, args...), Suggestion: suggestion})
 }
 
-// first returns the token with which a node begins.
-func first(n ast.Node) *token.Token {
-	switch x := n.(type) {
-	case *ast.MappingNode:
-		if !x.IsFlowStyle && len(x.Values) > 0 {
-			return first(x.Values[0].Key)
-		}
-	case *ast.MappingValueNode:
-		return first(x.Key)
-	}
-	if n == nil {
-		return nil
-	}
-	return n.GetToken()
-}
-
 func (d *decoder) document(n ast.Node, doc *Document) {
+	d.anchors = make(map[string]ast.Node)
 	d.note(n)
 	d.value(n, "", reflect.ValueOf(doc).Elem(), noRules)
 }
@@ -100,19 +40,34 @@ func (d *decoder) document(n ast.Node, doc *Document) {
 // note finds the anchors before they are named.
 func (d *decoder) note(n ast.Node) {
 	for _, x := range ast.Filter(ast.AnchorType, n) {
-		if a, ok := x.(*ast.AnchorNode); ok && a.Name != nil {
-			d.anchors[a.Name.GetToken().Value] = a.Value
+		a, ok := x.(*ast.AnchorNode)
+		if !ok || a.Name == nil {
+			continue
 		}
+		name := a.Name.GetToken().Value
+		if d.anchors[name] != nil {
+			d.wrong(a, "", InvalidValue, "", "the anchor %q is there twice", name)
+		}
+		d.anchors[name] = a.Value
 	}
+}
+
+// visit counts nodes that are looked at, those of aliases as often as they are named. false: enough.
+func (d *decoder) visit(n ast.Node, path string, count int) bool {
+	if d.visited > maxVisited {
+		return false
+	}
+	if d.visited += count; d.visited > maxVisited {
+		d.wrong(n, path, TooLarge, "", "the document has more than %d values", maxVisited)
+		return false
+	}
+	return true
 }
 
 // resolve follows anchors, aliases and tags to the node that counts; nil: there is none, and that has been told.
 func (d *decoder) resolve(n ast.Node, path string) ast.Node {
 	for {
-		if d.visited++; d.visited > maxVisited {
-			if d.visited == maxVisited+1 {
-				d.wrong(n, path, TooLarge, "", "the document has more than %d values", maxVisited)
-			}
+		if !d.visit(n, path, 1) {
 			return nil
 		}
 		switch x := n.(type) {
@@ -140,14 +95,14 @@ func (d *decoder) resolve(n ast.Node, path string) ast.Node {
 // value decodes n into v.
 func (d *decoder) value(n ast.Node, path string, v reflect.Value, rules rules) {
 	place := placeOf(first(n))
+	if rules.secret && d.shared(n, path) {
+		return
+	}
 	if n = d.resolve(n, path); n == nil {
 		return
 	}
 	if _, seen := d.source.places[path]; !seen {
 		d.source.places[path] = place
-	}
-	if rules.secret {
-		d.hide(n)
 	}
 	if _, empty := n.(*ast.NullNode); empty {
 		d.wrong(n, path, InvalidValue, "Leave the field out.", "nothing is given")
@@ -177,14 +132,14 @@ func (d *decoder) value(n ast.Node, path string, v reflect.Value, rules rules) {
 	}
 }
 
-// hide keeps the lines of a secret out of findings.
-func (d *decoder) hide(n ast.Node) {
-	from := placeOf(n.GetToken()).line
-	for line := from; line <= from+strings.Count(n.String(), "\n")+1; line++ {
-		if line == from || strings.Contains(n.String(), "\n") {
-			d.source.secret[line] = true
-		}
+// shared refuses a secret that also stands elsewhere, where it would be shown.
+func (d *decoder) shared(n ast.Node, path string) bool {
+	switch n.(type) {
+	case *ast.AnchorNode, *ast.AliasNode:
+		d.wrong(n, path, InvalidValue, "Write it here alone.", "a secret has neither anchor nor alias")
+		return true
 	}
+	return false
 }
 
 func isScalar(t reflect.Type) bool {
@@ -210,27 +165,26 @@ func (d *decoder) pairs(n ast.Node, path string, depth int) (pairs []*ast.Mappin
 		d.wrong(n, path, InvalidValue, "", "fields are expected here, as in name: value")
 		return nil, false
 	}
+	if depth > maxDepth {
+		d.wrong(n, path, TooLarge, "", "merged deeper than %d", maxDepth)
+		return nil, false
+	}
+	if !d.visit(n, path, len(own)) {
+		return nil, false
+	}
 	var merged []*ast.MappingValueNode
 	for _, pair := range own {
 		if pair.Key == nil {
 			continue
 		}
-		if _, merge := pair.Key.(*ast.MergeKeyNode); !merge {
+		if _, merge := pair.Key.(*ast.MergeKeyNode); merge {
+			merged = append(merged, d.merged(pair.Value, path, depth)...)
+		} else {
 			pairs = append(pairs, pair)
-			continue
 		}
-		from := []ast.Node{pair.Value}
-		if list, several := d.resolve(pair.Value, path).(*ast.SequenceNode); several {
-			from = list.Values
-		}
-		for _, f := range from {
-			f = d.resolve(f, path)
-			if f == nil || depth > maxDepth {
-				continue
-			}
-			more, _ := d.pairs(f, path, depth+1)
-			merged = append(merged, more...)
-		}
+	}
+	if len(merged) == 0 {
+		return pairs, true
 	}
 	names := make(map[string]bool)
 	for _, pair := range pairs {
@@ -245,14 +199,40 @@ func (d *decoder) pairs(n ast.Node, path string, depth int) (pairs []*ast.Mappin
 	return pairs, true
 }
 
-func keyText(n ast.MapKeyNode) string {
-	if n == nil {
+// merged returns the fields of what << names: a mapping, or several, of which the earlier ones win.
+func (d *decoder) merged(n ast.Node, path string, depth int) (pairs []*ast.MappingValueNode) {
+	n = d.resolve(n, path)
+	from := []ast.Node{n}
+	if list, several := n.(*ast.SequenceNode); several {
+		from = list.Values
+	}
+	for _, f := range from {
+		if f = d.resolve(f, path); f != nil {
+			more, _ := d.pairs(f, path, depth+1)
+			pairs = append(pairs, more...)
+		}
+	}
+	return pairs
+}
+
+// keyText returns the name of a field as it is written.
+func keyText(n ast.Node) string {
+	switch x := n.(type) {
+	case nil:
 		return ""
+	case *ast.StringNode:
+		return x.Value
+	case *ast.MappingKeyNode:
+		return keyText(x.Value)
+	case *ast.AnchorNode:
+		return keyText(x.Value)
+	case *ast.LiteralNode:
+		return x.Value.Value
 	}
-	if s, ok := n.(*ast.StringNode); ok {
-		return s.Value
+	if t := n.GetToken(); t != nil {
+		return t.Value
 	}
-	return n.GetToken().Value
+	return ""
 }
 
 func (d *decoder) fields(n ast.Node, path string, v reflect.Value) {
@@ -302,7 +282,11 @@ func (d *decoder) entries(n ast.Node, path string, v reflect.Value, rules rules)
 	for _, pair := range pairs {
 		name := keyText(pair.Key)
 		at := join(path, name)
-		if v.MapIndex(reflect.ValueOf(name)).IsValid() {
+		switch {
+		case name == "":
+			d.wrong(pair.Key, path, InvalidValue, "", "a name is empty")
+			continue
+		case v.MapIndex(reflect.ValueOf(name)).IsValid():
 			d.wrong(pair.Key, at, DuplicateField, "", "%q stands here twice", name)
 			continue
 		}
@@ -344,97 +328,4 @@ func (d *decoder) fits(n ast.Node, path string, length int, rules rules) bool {
 		return false
 	}
 	return true
-}
-
-func (d *decoder) scalar(n ast.Node, path string, v reflect.Value, rules rules) {
-	text, quoted, ok := scalarText(n)
-	if !ok {
-		d.wrong(n, path, InvalidValue, "", "one value is expected here")
-		return
-	}
-	shown := fmt.Sprintf("%q", text)
-	if rules.secret {
-		shown = "the value"
-	}
-	bad := func(format string, args ...any) {
-		d.wrong(n, path, InvalidValue, "", format, args...)
-	}
-	if rules.off && text == off {
-		v.SetInt(-1)
-		return
-	}
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		if err := u.UnmarshalText([]byte(text)); err != nil {
-			bad("%s: %v", shown, err)
-			return
-		}
-		if t, ok := u.(*Duration); ok && (rules.min != "" && *t < duration(rules.min) || rules.max != "" && *t > duration(rules.max)) {
-			bad("%s is outside %s to %s", shown, rules.min, rules.max)
-		}
-		return
-	}
-	switch v.Kind() {
-	case reflect.Bool:
-		if text != "true" && text != "false" || quoted {
-			bad("%s: want true or false", shown)
-			return
-		}
-		v.SetBool(text == "true")
-	case reflect.Int:
-		number, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || quoted || strconv.FormatInt(number, 10) != text {
-			bad("%s: want a whole number", shown)
-			return
-		}
-		if rules.min != "" && number < integer(rules.min) || rules.max != "" && number > integer(rules.max) {
-			bad("%s is outside %s to %s", shown, rules.min, rules.max)
-			return
-		}
-		if len(rules.oneOf) > 0 && !slices.Contains(rules.oneOf, text) {
-			bad("%s: want %s", shown, strings.Join(rules.oneOf, " or "))
-			return
-		}
-		v.SetInt(number)
-	default:
-		switch {
-		case text == "":
-			bad("the value is empty")
-		case rules.len > 0 && len(text) > rules.len:
-			bad("%d bytes are too many: at most %d", len(text), rules.len)
-		case len(rules.oneOf) > 0 && !slices.Contains(rules.oneOf, text):
-			d.wrong(n, path, InvalidValue, suggest(text, rules.oneOf), "%s: want one of %s", shown, strings.Join(rules.oneOf, ", "))
-		default:
-			v.SetString(text)
-		}
-	}
-}
-
-// scalarText returns what stands there, as it stands there, and whether it was in quotes.
-func scalarText(n ast.Node) (text string, quoted, ok bool) {
-	switch x := n.(type) {
-	case *ast.StringNode:
-		quoted = x.Token.Type == token.DoubleQuoteType || x.Token.Type == token.SingleQuoteType
-		return x.Value, quoted, true
-	case *ast.LiteralNode:
-		return x.Value.Value, true, true
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		return n.GetToken().Value, false, true
-	}
-	return "", false, false
-}
-
-func duration(s string) Duration {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		panic("config: " + err.Error()) // a tag of ours
-	}
-	return Duration(d)
-}
-
-func integer(s string) int64 {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		panic("config: " + err.Error())
-	}
-	return n
 }

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Finding is one thing that is wrong with a document, or looks wrong.
@@ -29,7 +31,6 @@ const (
 	Conflict       = "conflict"        // two fields that cannot both stand
 	UnknownName    = "unknown_name"    // nobody has registered it
 	NotAvailable   = "not_available"   // this application has no limiter for it
-	NeverAdmits    = "never_admits"    // no request can pass
 	InvalidPolicy  = "invalid_policy"  // the guard refuses it
 	Unreadable     = "unreadable"      // a secret's file or variable
 	NeedsRestart   = "needs_restart"   // cannot change while serving
@@ -92,14 +93,35 @@ func (f Findings) Error() string {
 	return "config: " + strings.Join(lines, "\nconfig: ")
 }
 
-func (f Findings) sorted() Findings {
-	slices.SortStableFunc(f, func(a, b Finding) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
+// finish brings findings into the order of the document, leaves out what is beyond any use, and takes secrets out.
+func (f Findings) finish(s *source) Findings {
+	slices.SortStableFunc(f, func(a, b Finding) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+	var out Findings
+	told := make(map[bool]int)
+	for _, x := range f {
+		if told[x.Warning]++; told[x.Warning] > maxFindings {
+			if told[x.Warning] == maxFindings+1 {
+				out = append(out, Finding{ID: TooLarge, Warning: x.Warning, Message: fmt.Sprintf("more than %d things: the others are not told", maxFindings)})
+			}
+			continue
 		}
-		return a.Column - b.Column
-	})
-	return f
+		for _, text := range []*string{&x.Path, &x.Text, &x.Message, &x.Suggestion} {
+			*text = strings.ToValidUTF8(strings.Map(printable, s.mask(*text)), "")
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// printable keeps what would move a terminal's cursor out of messages.
+func printable(r rune) rune {
+	if r == '\t' {
+		return ' '
+	}
+	if !unicode.IsPrint(r) {
+		return '\ufffd'
+	}
+	return r
 }
 
 // nearest returns the name that was probably meant, "" if none is near.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,7 +30,8 @@ type Follower struct {
 
 	// Of Follow, and before it of Open.
 	refused string // hash of the document that was refused last
-	away    bool   // the source could not be asked
+	refusal error  // why
+	away    bool   // the source could not be asked, and that has been told
 	waiting time.Time
 }
 
@@ -49,8 +51,10 @@ const (
 	settle     = time.Second      // a document that cannot be read is looked at again so much later
 	longWait   = 5 * time.Second  // a source without a whole document for so long is told of
 	minPause   = time.Second      // between watches that were lost
-	maxPause   = 30 * time.Second //
+	maxPause   = 30 * time.Second // likewise
 	callBudget = 30 * time.Second // a source that hangs is given up
+	maxSettles = 5                // a document that changes all the time is not waited for for ever
+	maxChanges = 20               // told in one line of a log
 )
 
 // Open loads the document of source and makes a guard of it. It waits for a document that is missing or half written, and
@@ -67,19 +71,25 @@ func Open(ctx context.Context, source Source, deps Deps) (*Follower, error) {
 	f.status.Source = f.name
 	for pause := minPause / 10; ; pause = min(2*pause, minPause) {
 		data, err := f.load(ctx)
+		var v version
 		if err == nil {
-			doc, cfg, findings := f.read(ctx, &data)
-			if err := findings.Err(); err != nil {
-				f.report(limiter.ReasonInvalid, "", err)
+			v, err = f.read(ctx, data)
+		}
+		if err == nil {
+			if err := v.err; err != nil {
+				f.report(limiter.ReasonInvalid, v.hash, err)
 				return nil, err
 			}
-			if f.guard, err = middleware.New(cfg); err != nil {
+			if f.guard, err = middleware.New(v.cfg); err != nil {
+				f.report(limiter.ReasonInvalid, v.hash, err)
 				return nil, err
 			}
-			f.force(doc, data, findings)
+			f.force(v)
 			return f, nil
 		}
-		f.unavailable(err)
+		if ctx.Err() == nil {
+			f.unavailable(err)
+		}
 		if !sleep(ctx, pause) {
 			return nil, fmt.Errorf("config: %s: %w", f.name, err)
 		}
@@ -125,7 +135,7 @@ func (f *Follower) watch(ctx context.Context, changed chan<- struct{}) {
 	pause, told := minPause, false
 	for {
 		began := time.Now()
-		err := f.guarded(func() error {
+		err := f.guarded("the source", func() error {
 			return f.source.Watch(ctx, func() {
 				select {
 				case changed <- struct{}{}:
@@ -147,14 +157,18 @@ func (f *Follower) watch(ctx context.Context, changed chan<- struct{}) {
 			return
 		}
 		pause = min(2*pause, maxPause)
+		select {
+		case changed <- struct{}{}: // what nobody was watching for may have happened
+		default:
+		}
 	}
 }
 
-// guarded turns a panic of the source into an error: a background task has to survive one.
-func (f *Follower) guarded(call func() error) (err error) {
+// guarded turns a panic into an error: a background task has to survive one.
+func (f *Follower) guarded(who string, call func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("config: the source panicked: %v", r)
+			err = fmt.Errorf("config: %s panicked: %v", who, r)
 		}
 	}()
 	return call()
@@ -163,78 +177,107 @@ func (f *Follower) guarded(call func() error) (err error) {
 func (f *Follower) load(ctx context.Context) (data []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callBudget)
 	defer cancel()
-	err = f.guarded(func() error {
+	err = f.guarded("the source", func() error {
 		data, err = f.source.Load(ctx)
 		return err
 	})
 	return data, err
 }
 
-// read parses and builds data. What cannot be read may still be being written: it is looked at a second time.
-func (f *Follower) read(ctx context.Context, data *[]byte) (*Document, middleware.Config, Findings) {
-	doc, findings := Parse(*data)
-	if findings.Err() != nil && sleep(ctx, settle) {
-		if later, err := f.load(ctx); err == nil && string(later) != string(*data) {
-			*data = later
-			doc, findings = Parse(later)
+// version is a document as the source has it, and what came of it.
+type version struct {
+	doc      *Document
+	cfg      middleware.Config
+	hash     string
+	err      error // it is wrong
+	findings Findings
+}
+
+// read parses and builds data. What cannot be read may still be being written: it is looked at again for as long as it
+// changes, within reason. An error is one of the source.
+func (f *Follower) read(ctx context.Context, data []byte) (version, error) {
+	v := version{}
+	for range maxSettles {
+		v.doc, v.findings = Parse(data)
+		if v.findings.Err() == nil || !sleep(ctx, settle) {
+			break
 		}
+		later, err := f.load(ctx)
+		if err != nil {
+			return version{}, err
+		}
+		if bytes.Equal(later, data) {
+			break
+		}
+		data = later
+		v.doc, v.findings = Parse(data)
 	}
-	if findings.Err() != nil {
-		return doc, middleware.Config{}, findings
+	v.hash = hashOf(data)
+	if v.err = v.findings.Err(); v.err != nil {
+		return v, ctx.Err()
 	}
-	deps := f.deps
-	cfg, more := Build(doc, deps)
-	return doc, cfg, append(findings, more...).sorted()
+	var more Findings
+	v.err = f.guarded("a constructor", func() error { // what the application has registered is called
+		v.cfg, more = Build(v.doc, f.deps)
+		return more.Err()
+	})
+	v.findings = append(v.findings, more...).finish(v.doc.source)
+	return v, ctx.Err()
 }
 
 // update asks the source and applies what it has. false: ask again soon.
 func (f *Follower) update(ctx context.Context) bool {
 	data, err := f.load(ctx)
-	if ctx.Err() != nil {
-		return true
+	if err == nil && !f.known(hashOf(data)) {
+		var v version
+		if v, err = f.read(ctx, data); err == nil && !f.known(v.hash) {
+			f.apply(v)
+		}
 	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		f.unavailable(err)
 		return false
 	}
-	recovered := f.away || f.refused != ""
+	return true
+}
+
+// known notes that the source has a document, and reports whether it is one that is in force or refused already.
+func (f *Follower) known(hash string) bool {
+	wasAway := f.away
 	if f.away {
 		f.away = false
 		f.log.Info("spillway: the policy document can be read again", "source", f.name)
 	}
 	f.waiting = time.Time{}
-	hash := hashOf(data)
-	switch {
-	case hash == f.Status().Hash:
+	switch hash {
+	case f.Status().Hash:
 		f.checked(nil)
-		if recovered { // what is in force is what the source has, again
-			f.refused = ""
+		if wasAway || f.refused != "" { // what is in force is what the source has, again
+			f.refused, f.refusal = "", nil
 			f.report(limiter.ReasonOK, hash, nil)
 		}
 		return true
-	case hash == f.refused:
+	case f.refused:
+		f.checked(f.refusal)
 		return true
 	}
-	doc, cfg, findings := f.read(ctx, &data)
-	if hash = hashOf(data); hash == f.Status().Hash || hash == f.refused {
-		return true
-	}
-	err = findings.Err()
+	return false
+}
+
+// apply puts a new version into force, or refuses it.
+func (f *Follower) apply(v version) {
+	err := v.err
 	if err == nil {
-		err = f.guard.Reconfigure(cfg)
+		err = f.guarded("an observer or a function of the application", func() error { return f.guard.Reconfigure(v.cfg) })
 	}
-	if ctx.Err() != nil && err != nil {
-		return true
+	if err == nil {
+		f.force(v)
+		return
 	}
-	if err != nil {
-		f.refused = hash
-		f.checked(err)
-		f.report(limiter.ReasonInvalid, hash, err)
-		f.log.Error("spillway: a new policy document is refused, and the one in force serves on", "source", f.name, "hash", hash, "error", err)
-		return true
-	}
-	f.force(doc, data, findings)
-	return true
+	f.refused, f.refusal = v.hash, err
+	f.checked(err)
+	f.report(limiter.ReasonInvalid, v.hash, err)
+	f.log.Error("spillway: a new policy document is refused, and the one in force serves on", "source", f.name, "hash", v.hash, "error", err)
 }
 
 // unavailable notes that the source has no document to give.
@@ -264,29 +307,33 @@ func (f *Follower) checked(err error) {
 }
 
 // force notes what is in force now, and tells what changed.
-func (f *Follower) force(doc *Document, data []byte, findings Findings) {
+func (f *Follower) force(v version) {
 	now := time.Now()
+	warnings := v.findings.Warnings()
 	f.mu.Lock()
 	old := f.status.Document
-	f.status.Document, f.status.Hash, f.status.Loaded, f.status.Warnings = doc, hashOf(data), now, findings.Warnings()
+	f.status.Document, f.status.Hash, f.status.Loaded, f.status.Warnings = v.doc, v.hash, now, warnings
 	f.status.Err, f.status.Checked = nil, now
-	hash := f.status.Hash
 	f.mu.Unlock()
-	f.refused, f.away = "", false
-	f.report(limiter.ReasonOK, hash, nil)
-	for _, w := range findings.Warnings() {
+	f.refused, f.refusal, f.away = "", nil, false
+	f.report(limiter.ReasonOK, v.hash, nil)
+	for _, w := range warnings {
 		f.log.Warn("spillway: policy document: "+w.Message, "source", f.name, "at", w.Path, "line", w.Line, "id", w.ID)
 	}
 	if old == nil {
-		f.log.Info("spillway: a policy document is in force", "source", f.name, "hash", hash, "policies", len(doc.Policies))
+		f.log.Info("spillway: a policy document is in force", "source", f.name, "hash", v.hash, "policies", len(v.doc.Policies))
 		return
 	}
-	changes := Diff(old, doc)
-	texts := make([]string, 0, len(changes))
-	for _, c := range changes {
+	changes := Diff(old, v.doc)
+	texts := make([]string, 0, maxChanges+1)
+	for k, c := range changes {
+		if k == maxChanges {
+			texts = append(texts, fmt.Sprintf("and %d more", len(changes)-k))
+			break
+		}
 		texts = append(texts, c.String())
 	}
-	f.log.Info("spillway: a new policy document is in force", "source", f.name, "hash", hash, "changes", texts)
+	f.log.Info("spillway: a new policy document is in force", "source", f.name, "hash", v.hash, "changes", texts)
 }
 
 // report tells the observer of a reload. Its panic must not end the following.
@@ -294,7 +341,7 @@ func (f *Follower) report(reason, hash string, err error) {
 	if f.deps.Observer == nil {
 		return
 	}
-	_ = f.guarded(func() error {
+	_ = f.guarded("an observer", func() error {
 		f.deps.Observer.Observe(limiter.Event{Kind: limiter.EventReload, Time: time.Now(), Name: f.name, Hash: hash, Reason: reason, Err: err})
 		return nil
 	})

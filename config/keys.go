@@ -1,22 +1,31 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
 )
 
 // keyExpr is one element of a policy's key.
 type keyExpr struct {
 	fn     keyfunc.Func
-	kinds  []string
-	hmac   bool // values are keyed
+	kinds  []kind
 	chosen bool // the client alone chooses the value
+}
+
+// kind is one kind of an element's keys.
+type kind struct {
+	name string
+	hmac bool         // values are keyed
+	ip   keyfunc.Func // how an address is counted; nil: as the document says, or this is no address
 }
 
 // keyParser reads elements of keys:
@@ -27,7 +36,7 @@ type keyExpr struct {
 type keyParser struct {
 	registered map[string]keyfunc.Func
 	secret     []byte
-	noSecret   string // why there is none, "" if that is a finding already
+	noSecret   bool // the document has none; else that there is none is a finding already
 }
 
 // keyError is what is wrong with an element.
@@ -86,11 +95,16 @@ func (p *keyParser) call(name, text string, depth int) (e keyExpr, rest string, 
 		if len(args) != 1 {
 			return e, "", &keyError{InvalidValue, "hmac takes one key", ""}
 		}
-		if p.secret == nil {
-			return e, "", &keyError{MissingField, "hmac needs a secret: " + p.noSecret, "Set key_secret or key_secret_file."}
+		if p.noSecret {
+			return e, "", &keyError{MissingField, "hmac needs a secret, and the document has none", "Set key_secret or key_secret_file."}
 		}
 		e = args[0]
-		e.fn, e.hmac = keyfunc.HMAC(p.secret, e.fn), true
+		if p.secret != nil {
+			e.fn = keyfunc.HMAC(p.secret, e.fn)
+		}
+		for k := range e.kinds {
+			e.kinds[k].hmac = true
+		}
 		return e, rest, nil
 	case "first":
 		var funcs []keyfunc.Func
@@ -98,7 +112,6 @@ func (p *keyParser) call(name, text string, depth int) (e keyExpr, rest string, 
 			funcs = append(funcs, a.fn)
 			e.kinds = append(e.kinds, a.kinds...)
 			e.chosen = e.chosen || a.chosen
-			e.hmac = e.hmac || a.hmac
 		}
 		e.fn = keyfunc.First(funcs...)
 		return e, rest, nil
@@ -108,30 +121,38 @@ func (p *keyParser) call(name, text string, depth int) (e keyExpr, rest string, 
 
 func (p *keyParser) word(word string) (e keyExpr, err error) {
 	source, name, named := strings.Cut(word, ":")
-	if named {
-		name = strings.TrimSpace(name)
+	var ip keyfunc.Func
+	switch {
+	case named:
 		sources := map[string]func(string) keyfunc.Func{
 			"header": keyfunc.Header, "cookie": keyfunc.Cookie, "query": keyfunc.Query, "param": keyfunc.Param,
 		}
-		make, ok := sources[source]
+		of, ok := sources[source]
 		if !ok {
 			return e, &keyError{InvalidValue, fmt.Sprintf("%q is no source of keys", source), suggest(source, slices.Sorted(maps.Keys(sources)))}
 		}
-		e = keyExpr{fn: make(name), chosen: true}
-	} else if word == "ip" || strings.HasPrefix(word, "ip/") {
+		e.fn, e.chosen = of(strings.TrimSpace(name)), true
+	case word == "ip" || strings.HasPrefix(word, "ip/"):
 		if e.fn, err = ipKey(word); err != nil {
 			return e, err
 		}
-	} else if word == "route" {
+		ip = e.fn
+	case word == "route":
 		e.fn = keyfunc.Route()
-	} else if word == "global" {
+	case word == "global":
 		e.fn = keyfunc.Global()
-	} else if e.fn = p.registered[word]; e.fn == nil {
-		known := append(slices.Clone(builtins), slices.Sorted(maps.Keys(p.registered))...)
-		return e, &keyError{UnknownName, fmt.Sprintf("no key is registered as %q", word), suggest(word, known)}
+	default:
+		if e.fn = p.registered[word]; e.fn == nil {
+			known := append(slices.Clone(builtins), slices.Sorted(maps.Keys(p.registered))...)
+			return e, &keyError{UnknownName, fmt.Sprintf("no key is registered as %q", word), suggest(word, known)}
+		}
 	}
-	if e.kinds, err = keyfunc.Kinds(e.fn); err != nil {
-		return e, &keyError{InvalidValue, err.Error(), ""}
+	kinds, err := keyfunc.Kinds(e.fn)
+	if err != nil {
+		return e, &keyError{InvalidValue, strings.TrimSuffix(err.Error(), ": "+limiter.ErrInvalid.Error()), ""}
+	}
+	for _, name := range kinds {
+		e.kinds = append(e.kinds, kind{name: name, ip: ip})
 	}
 	return e, nil
 }
@@ -155,22 +176,41 @@ func ipKey(word string) (keyfunc.Func, error) {
 	return keyfunc.IP(options...), nil
 }
 
-// identity returns how a value of one kind stands in keys that e makes.
-func (e *keyExpr) identity(kind, value string, secret []byte) (string, error) {
-	if kind == "ip" {
-		if addr, err := netip.ParseAddr(value); err == nil && addr.Unmap().Is6() {
-			value = netip.PrefixFrom(addr, 64).Masked().String()
+// identity returns how a value of a kind stands in keys. Addresses are counted as trust says where the key does not.
+func (k kind) identity(value string, secret []byte, trust keyfunc.Trust) (string, error) {
+	fn := keyfunc.Func(func(r *keyfunc.Request) (keyfunc.Key, error) { return r.Key(k.name, value), nil })
+	request := probeRequest()
+	if k.name == "ip" {
+		addr, err := netip.ParseAddr(value)
+		network, isNetwork := netip.ParsePrefix(value)
+		if isNetwork == nil {
+			addr, err = network.Addr(), nil
+		}
+		if err != nil || addr.Zone() != "" {
+			return "", errors.New("want an address")
+		}
+		if fn = k.ip; fn == nil {
+			fn = keyfunc.IP()
+		}
+		request.RemoteAddr = netip.AddrPortFrom(addr, 1).String()
+		if counted, err := identity(fn, request, trust); err == nil && isNetwork == nil && counted != "ip="+network.String() {
+			return "", fmt.Errorf("clients are counted as %s here", strings.TrimPrefix(counted, "ip="))
 		}
 	}
-	constant := keyfunc.Func(func(r *keyfunc.Request) (keyfunc.Key, error) { return r.Key(kind, value), nil })
-	if e.hmac {
-		constant = keyfunc.HMAC(secret, constant)
+	if k.hmac {
+		fn = keyfunc.HMAC(secret, fn)
 	}
-	r := new(keyfunc.Request)
-	r.Reset(probeRequest(), nil, nil)
-	k, err := r.Resolve(constant)
+	return identity(fn, request, trust)
+}
+
+// identity returns the key of a request whose peer is the client.
+func identity(fn keyfunc.Func, request *http.Request, trust keyfunc.Trust) (string, error) {
+	by, err := keyfunc.NewClientIP(keyfunc.Trust{IPv6Prefix: trust.IPv6Prefix, IPv4Prefix: trust.IPv4Prefix, NAT64Prefixes: trust.NAT64Prefixes})
 	if err != nil {
 		return "", err
 	}
-	return k.In(r.Freeze()), nil
+	var r keyfunc.Request
+	r.Reset(request, nil, by)
+	key, err := r.Resolve(fn)
+	return key.String(), err
 }

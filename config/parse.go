@@ -9,111 +9,118 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 )
 
 // Parse reads a document in YAML or JSON and finds everything that is wrong with its form: with [Findings.Err] nil it is
 // well-formed, and [Build] tells the rest. It never panics, and a document that is made to be expensive is refused.
 func Parse(data []byte) (*Document, Findings) {
+	data = plain(data)
 	d := &decoder{source: newSource(data)}
 	doc := &Document{source: d.source}
+	d.parse(data, doc)
+	return doc, d.found.finish(d.source)
+}
+
+// plain returns data without a byte order mark and with newlines alone at the ends of lines.
+func plain(data []byte) []byte {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if bytes.IndexByte(data, '\r') >= 0 {
+		data = bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
+	}
+	return data
+}
+
+func (d *decoder) parse(data []byte, doc *Document) {
 	if len(data) > MaxDocument {
 		d.add(place{}, Finding{ID: TooLarge, Message: fmt.Sprintf("the document has %d bytes, above %d", len(data), MaxDocument)})
-		return doc, d.found
+		return
 	}
-	if !utf8.Valid(data) {
-		d.add(place{}, Finding{ID: Syntax, Message: "the document is not UTF-8"})
-		return doc, d.found
+	if n := marks(data); n > maxMarks {
+		d.add(place{}, Finding{ID: TooLarge, Message: fmt.Sprintf("the document has too many parts: %d newlines, commas, colons and brackets are more than %d", n, maxMarks)})
+		return
 	}
-	if p, what := tooDeep(data); what != "" {
-		d.add(p, Finding{ID: TooLarge, Message: what})
-		return doc, d.found
+	if line, what := unreadable(data); what != "" {
+		d.add(place{line: line, column: 1}, Finding{ID: Syntax, Message: what})
+		return
 	}
-	file, err := parse(data)
-	if err != nil {
-		p, message := place{}, err.Error()
-		var syntax *yaml.SyntaxError
-		if errors.As(err, &syntax) {
-			p, message = placeOf(syntax.Token), syntax.Message
+	tokens, err := tokenize(data)
+	if err == nil {
+		d.source.hideSecrets(tokens)
+		var b bounds
+		if t, what := b.check(tokens); what != "" {
+			d.add(placeOf(t), Finding{ID: TooLarge, Message: what})
+			return
 		}
-		f := Finding{ID: Syntax, Message: message}
-		if strings.Contains(message, "already defined") {
-			f.ID = DuplicateField
+		if b.second != nil {
+			d.add(placeOf(b.second), Finding{ID: Syntax, Message: "one document is expected, and here a second one begins"})
+			return
 		}
-		d.add(p, f)
-		return doc, d.found
-	}
-	var bodies []ast.Node
-	for _, x := range file.Docs {
-		if x.Body != nil {
-			bodies = append(bodies, x.Body)
+		var file *ast.File
+		if file, err = parse(tokens); err == nil {
+			d.file(file, doc)
+			return
 		}
 	}
-	switch len(bodies) {
-	case 0:
-		d.add(place{}, Finding{ID: Syntax, Message: "the document is empty"})
-	case 1:
-		d.anchors = make(map[string]ast.Node)
-		d.document(bodies[0], doc)
-	default:
-		d.add(placeOf(bodies[1].GetToken()), Finding{ID: Syntax, Message: "one document is expected, and here a second one begins"})
+	p, message := place{}, err.Error()
+	var syntax *yaml.SyntaxError
+	if errors.As(err, &syntax) {
+		p, message = placeOf(syntax.Token), syntax.Message
 	}
-	return doc, d.found.sorted()
+	message, _, _ = strings.Cut(message, `: "`) // what follows is from the document
+	d.add(p, Finding{ID: Syntax, Message: message})
 }
 
-// parse contains panics of the parser: documents come over networks.
-func parse(data []byte) (file *ast.File, err error) {
+func (d *decoder) file(file *ast.File, doc *Document) {
+	for _, x := range file.Docs {
+		switch x.Body.(type) {
+		case nil, *ast.CommentGroupNode, *ast.DirectiveNode:
+			continue
+		}
+		d.document(x.Body, doc)
+		return
+	}
+	d.add(place{}, Finding{ID: Syntax, Message: "the document is empty"})
+}
+
+// unreadable tells of bytes that no document has, and in which line they are.
+func unreadable(data []byte) (line int, what string) {
+	line = 1
+	for len(data) > 0 {
+		r, n := utf8.DecodeRune(data)
+		switch {
+		case r == '\n':
+			line++
+		case r == utf8.RuneError && n == 1:
+			return line, "this is not UTF-8"
+		case r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0:
+			return line, fmt.Sprintf("the control character %U is in the text", r)
+		}
+		data = data[n:]
+	}
+	return 0, ""
+}
+
+var errNoYAML = errors.New("this is no YAML")
+
+// tokenize contains panics of the lexer.
+func tokenize(data []byte) (tokens token.Tokens, err error) {
 	defer func() {
-		if r := recover(); r != nil {
-			err = errors.New("this is no YAML")
+		if recover() != nil {
+			err = errNoYAML
 		}
 	}()
-	return parser.ParseBytes(data, 0)
+	return lexer.Tokenize(string(data)), nil
 }
 
-// Bounds on what a parser has to bear: it is recursive, and takes quadratic time in the depth.
-const (
-	maxDepth   = 64
-	maxLine    = 16 << 10
-	maxVisited = 100_000 // nodes, with those of aliases as often as they are named
-)
-
-// tooDeep looks at brackets and dashes without regard to what they mean, but for those in quotes and comments.
-func tooDeep(data []byte) (place, string) {
-	depth, quote := 0, byte(0)
-	line := 0
-	for text := range bytes.Lines(data) {
-		line++
-		if len(text) > maxLine {
-			return place{line: line, column: 1}, fmt.Sprintf("the line has more than %d bytes", maxLine)
+// parse contains panics of the parser. Fields that stand there twice are told by the decoder, with everything else.
+func parse(tokens token.Tokens) (file *ast.File, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errNoYAML
 		}
-		lead, dashes := true, 0
-		for k := 0; k < len(text); k++ {
-			c := text[k]
-			starts := k == 0 || bytes.IndexByte([]byte(" \t[{,:"), text[k-1]) >= 0
-			switch {
-			case quote == '"' && c == '\\':
-				k++
-			case quote != 0:
-				if c == quote {
-					quote = 0
-				}
-			case (c == '"' || c == '\'') && starts:
-				quote = c
-			case c == '#' && starts:
-				k = len(text)
-			case c == '[', c == '{':
-				depth++
-			case c == ']', c == '}':
-				depth = max(0, depth-1)
-			case lead && (c == '-' || c == '?'):
-				dashes++
-			}
-			lead = lead && (c == ' ' || c == '-' || c == '?')
-			if depth > maxDepth || dashes > maxDepth {
-				return place{line: line, column: k + 1}, fmt.Sprintf("nested deeper than %d", maxDepth)
-			}
-		}
-	}
-	return place{}, ""
+	}()
+	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 }

@@ -30,7 +30,7 @@ func schemaOf(t reflect.Type, r rules) map[string]any {
 	text := map[string]any{"type": "string", "minLength": 1}
 	switch t {
 	case reflect.TypeFor[response.Set]():
-		return map[string]any{"enum": []string{"x", "draft-11", "both", "off", "draft-07", "draft-06", "next", "x+draft-11", "x+draft-07", "x+draft-06", "x+next"}}
+		return map[string]any{"enum": setNames}
 	case reflect.TypeFor[Duration]():
 		d := map[string]any{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`}
 		if r.off {
@@ -65,7 +65,7 @@ func schemaOf(t reflect.Type, r rules) map[string]any {
 		}
 		return out
 	case reflect.Map:
-		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem(), noRules)}
+		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem(), noRules), "propertyNames": map[string]any{"minLength": 1}}
 	case reflect.Slice:
 		out := map[string]any{"type": "array", "items": schemaOf(t.Elem(), noRules)}
 		if r.len > 0 {

@@ -26,7 +26,9 @@ func (a *active) belowNominal() bool {
 func (a *active) twinKey() limiter.Key { return twinOf(a.policy, a.id) }
 
 // twinOf is the key of the policy behind a slash, which no policy's name can hold.
-func twinOf(p *policy, id string) limiter.Key { return limiter.Key{Space: p.space + "/nominal", ID: id} }
+func twinOf(p *policy, id string) limiter.Key {
+	return limiter.Key{Space: p.space + "/nominal", ID: id}
+}
 
 func (v *visit) gatherTwins(store int) {
 	for k := range v.active {

@@ -14,22 +14,23 @@ import (
 
 // What the guard tells its observer and its log. Every event is emitted here.
 
-// emit shows the observer an event about policy p, or about none (nil).
+// emit shows the observer an event about policy p, or about none (nil). Its panic must not cost a request.
 func (c *core) emit(p *policy, e *limiter.Event) {
-	o := c.watch.observer
-	if o == nil {
+	if c.watch.observer == nil {
 		return
 	}
+	defer c.watch.contain()
+	o := c.watch.observer
 	if p != nil {
 		e.Policy, o = p.Name, p.observer
 	}
-	c.watch.show(o, e)
+	o.Observe(*e)
 }
 
-// decision reports what p decided about n units of e.Key, e.Context and e.Time being set. Of e all else is zero or of an
-// event like it: an event is large, and most of what it could say is not said here.
-func (c *core) decision(e *limiter.Event, p *policy, n int, d *limiter.Decision, blocked bool) {
-	e.Kind, e.N, e.Outcome = limiter.EventDecision, n, limiter.OutcomeAllowed
+// decided reports what p decided about n units of e.Key, e.Context and e.Time being set. Of e all else is zero or of a
+// decision before: an event is large. The caller contains a panic of the observer.
+func (p *policy) decided(e *limiter.Event, n int, d *limiter.Decision, blocked bool) {
+	e.Kind, e.Policy, e.N, e.Outcome = limiter.EventDecision, p.Name, n, limiter.OutcomeAllowed
 	e.Decision = *d
 	switch {
 	case blocked && p.Shadow:
@@ -37,15 +38,48 @@ func (c *core) decision(e *limiter.Event, p *policy, n int, d *limiter.Decision,
 	case blocked:
 		e.Outcome = limiter.OutcomeBlocked
 	}
-	c.emit(p, e)
+	p.observer.Observe(*e)
 }
 
-// observe reports the decisions about a request, one event a policy, and what could not be decided.
+// observe reports the decisions about a request, one event a policy, and what could not be decided. A panic of the observer
+// ends it: what is left to tell is lost, for a defer around each event would be felt.
 func (v *visit) observe() {
 	if v.guard.watch.observer == nil {
 		return
 	}
-	ctx, e := v.r.Context(), &v.event
+	defer v.guard.watch.contain()
+	var e limiter.Event // on the stack, where writing it costs no barrier
+	v.tell(&e)
+}
+
+// observeRefused reports the decisions of a refused request, and which policies refused it and why.
+func (v *visit) observeRefused(out outcome) {
+	if v.guard.watch.observer == nil {
+		return
+	}
+	defer v.guard.watch.contain()
+	var e limiter.Event
+	v.tell(&e)
+	e.Kind, e.N, e.Outcome = limiter.EventRejected, 0, limiter.OutcomeAllowed
+	for k := range v.active {
+		a := &v.active[k]
+		reason := a.refusal(out)
+		if reason == "" {
+			continue
+		}
+		e.Policy, e.Key, e.Reason, e.Err = a.Name, a.counted(), reason, a.err
+		if a.violated {
+			e.Decision = v.takes[a.take].Decision
+		} else {
+			e.Decision = limiter.Decision{}
+		}
+		a.observer.Observe(e)
+	}
+}
+
+// tell is observe with an event to write in, and leaves it with the fields of decisions.
+func (v *visit) tell(e *limiter.Event) {
+	ctx := v.r.Context()
 	e.Context, e.Time = ctx, v.now
 	if err := v.req.Fallback(); err != nil {
 		v.guard.emit(nil, &limiter.Event{Kind: limiter.EventError, Context: ctx, Time: v.now, Reason: limiter.ReasonClientIP, Err: err})
@@ -55,35 +89,16 @@ func (v *visit) observe() {
 		switch {
 		case a.decided:
 			e.Key = a.key
-			v.guard.decision(e, a.policy, a.cost, &v.takes[a.take].Decision, a.violated || a.full)
+			a.policy.decided(e, a.cost, &v.takes[a.take].Decision, a.violated || a.full)
 		case a.bound >= 0:
 			e.Key = a.counted()
-			v.guard.decision(e, a.policy, 1, &v.bounds[a.bound], a.full)
+			a.policy.decided(e, 1, &v.bounds[a.bound], a.full)
 		}
 		if a.err != nil && !a.reported {
 			a.reported = true
 			v.guard.emit(a.policy, &limiter.Event{
 				Kind: limiter.EventError, Context: ctx, Time: v.now, Key: a.key, Reason: reasonOf(a.err), Err: a.err,
 			})
-		}
-	}
-}
-
-// observeRefused reports the decisions of a refused request, and which policies refused it and why.
-func (v *visit) observeRefused(out outcome) {
-	if v.guard.watch.observer == nil {
-		return
-	}
-	v.observe()
-	for k := range v.active {
-		a := &v.active[k]
-		if reason := a.refusal(out); reason != "" {
-			var e limiter.Event
-			e.Kind, e.Context, e.Time, e.Key, e.Reason, e.Err = limiter.EventRejected, v.r.Context(), v.now, a.counted(), reason, a.err
-			if a.violated {
-				e.Decision = v.takes[a.take].Decision
-			}
-			v.guard.emit(a.policy, &e)
 		}
 	}
 }

@@ -157,7 +157,6 @@ type visit struct {
 	takes  []limiter.Take
 	bounds []limiter.Decision // of bounds in flight, told like decisions
 	items  []response.Item
-	event  limiter.Event // of decisions alone
 
 	lowered bool            // some policy's limit is
 	waits   bool            // holds a place among the waiting
@@ -217,7 +216,6 @@ func (v *visit) done() {
 	v.gen.Add(1)
 	v.guard, v.stage, v.w, v.r, v.entry, v.mux = nil, nil, nil, nil, Entry{}, muxRoute{}
 	v.req.Release()
-	v.event.Context, v.event.Key = nil, limiter.Key{}
 	if cap(v.active) > maxKept {
 		v.active, v.takes, v.bounds, v.items = nil, nil, nil, nil
 	}

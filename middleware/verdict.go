@@ -162,11 +162,15 @@ func (g *Guard) Take(ctx context.Context, policy, key string, n int) (limiter.De
 		g.decidedAgain(p)
 	}
 	if g.watch.observer != nil {
-		e := limiter.Event{Context: ctx, Time: now, Key: k}
-		g.decision(&e, p, n, &d, !d.Allowed)
+		g.observeTake(ctx, now, p, k, n, &d)
 	}
 	d.Allowed = d.Allowed || p.Shadow
 	return d, nil
+}
+
+func (g *Guard) observeTake(ctx context.Context, now time.Time, p *policy, k limiter.Key, n int, d *limiter.Decision) {
+	defer g.watch.contain()
+	p.decided(&limiter.Event{Context: ctx, Time: now, Key: k}, n, d, !d.Allowed)
 }
 
 func (g *Guard) takeOf(ctx context.Context, p *policy, id string, n int, now time.Time) (k limiter.Key, d limiter.Decision, err error) {

@@ -69,17 +69,12 @@ func (w *watch) release(old, s *snapshot) {
 	}
 }
 
-// show lets an observer see an event. Its panic must not cost a request.
-func (w *watch) show(o limiter.Observer, e *limiter.Event) {
-	defer w.contain()
-	o.Observe(*e)
-}
-
 func (w *watch) call(f func()) {
 	defer w.contain()
 	f()
 }
 
+// contain is deferred around observers.
 func (w *watch) contain() {
 	if v := recover(); v != nil {
 		w.panicked(v)

@@ -19,7 +19,7 @@ type policy struct {
 	name  string // as a label
 	bound int    // guards that have it; o.mu
 
-	remaining prometheus.Observer
+	remaining ratios
 	requests  [outcomes][vias]atomic.Pointer[prometheus.Counter]
 	rejected  counters
 	degraded  counters
@@ -56,7 +56,6 @@ type adapted struct {
 
 func newPolicy(o *Observer, name string) *policy {
 	p := &policy{o: o, name: name}
-	p.remaining = o.remaining.WithLabelValues(p.name)
 	in := func(v *prometheus.CounterVec) func(string) prometheus.Counter {
 		return func(value string) prometheus.Counter { return p.series(v, value) }
 	}
@@ -82,9 +81,7 @@ func (p *policy) close() {
 	defer p.making.Unlock()
 	p.gone.Store(true)
 	mine := prometheus.Labels{"policy": p.name}
-	for _, v := range []interface {
-		DeletePartialMatch(labels prometheus.Labels) int
-	}{p.o.requests, p.o.rejected, p.o.degraded, p.o.errors, p.o.remaining} {
+	for _, v := range []*prometheus.CounterVec{p.o.requests, p.o.rejected, p.o.degraded, p.o.errors} {
 		v.DeletePartialMatch(mine)
 	}
 }
@@ -133,8 +130,7 @@ func (p *policy) decision(e *limiter.Event) {
 	if quota <= 0 {
 		return // of nothing, no share is left
 	}
-	left := float64(d.Remaining) / float64(quota)
-	p.remaining.Observe(min(left, 1))
+	p.remaining.observe(min(float64(d.Remaining)/float64(quota), 1))
 	if e.Key.ID == oneKey && p.mu.TryLock() { // whoever holds it tells as much
 		p.used = used{
 			at: e.Time, units: float64(max(0, quota-d.Remaining)), reset: d.ResetAfter,
@@ -171,11 +167,12 @@ func (p *policy) adapt(e *limiter.Event) {
 	a.reasons[a.reason] = true
 }
 
-// gauges tells what is so now.
-func (p *policy) gauges(now time.Time, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
+// collect tells what is not in a vector of the library.
+func (p *policy) collect(now time.Time, ch chan<- prometheus.Metric, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
 	if p.gone.Load() {
 		return
 	}
+	ch <- p.remaining.metric(p.name)
 	p.mu.Lock()
 	u, leases := p.used, p.leases
 	var a adapted

@@ -46,8 +46,6 @@ import (
 )
 
 var (
-	// What is left of a quota: the low end tells who is about to be refused.
-	ratioBuckets = []float64{0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1}
 	// A script on a near server takes 0.1 to 1 ms, and a call ends at 50 ms by default.
 	storeBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 
@@ -66,7 +64,7 @@ var (
 // Observer is a [limiter.Observer] that counts. It is safe for concurrent use.
 type Observer struct {
 	requests, rejected, degraded, errors, reloads *prometheus.CounterVec
-	remaining, duration                           *prometheus.HistogramVec
+	duration                                      *prometheus.HistogramVec
 	overflow                                      prometheus.Counter
 	results                                       counters
 	ops                                           values[prometheus.Observer]
@@ -108,9 +106,6 @@ func New(reg prometheus.Registerer) (*Observer, error) {
 		degraded: counter("rate_limit_degraded_total", "Refused requests that were served otherwise.", "policy", "mode"),
 		errors:   counter("rate_limit_errors_total", "Policies that could not decide, and failed calls to a store (no policy).", "policy", "cause"),
 		reloads:  counter("rate_limit_config_reloads_total", "New sets of policies, applied or refused.", "result"),
-		remaining: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "rate_limit_remaining_ratio", Help: "Share of the quota left after each decision.", Buckets: ratioBuckets,
-		}, []string{"policy"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rate_limit_store_duration_seconds", Help: "Calls to a shared store.", Buckets: storeBuckets,
 		}, []string{"op"}),
@@ -304,7 +299,7 @@ var (
 
 func (c collector) vectors() []prometheus.Collector {
 	o := c.o
-	return []prometheus.Collector{o.requests, o.rejected, o.degraded, o.errors, o.reloads, o.remaining, o.duration, o.overflow}
+	return []prometheus.Collector{o.requests, o.rejected, o.degraded, o.errors, o.reloads, o.duration, o.overflow}
 }
 
 // Describe implements [prometheus.Collector].
@@ -312,7 +307,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, v := range c.vectors() {
 		v.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{quotaUsed, breakerState, configInfo, memoryKeys, leasesHeld, adaptiveLimit, adaptiveWhy} {
+	for _, d := range []*prometheus.Desc{remainingRatio, quotaUsed, breakerState, configInfo, memoryKeys, leasesHeld, adaptiveLimit, adaptiveWhy} {
 		ch <- d
 	}
 }
@@ -327,7 +322,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	now := time.Now()
 	for _, x := range c.o.policies.Range {
-		x.(*policy).gauges(now, gauge)
+		x.(*policy).collect(now, ch, gauge)
 	}
 	// Whoever reads ch may be slow, and requests must not wait for that.
 	c.o.mu.Lock()

@@ -1,0 +1,147 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/goccy/go-yaml/token"
+)
+
+// Bounds on what a document may cost, for it may come over a network. The lexer takes linear time; the parser takes time
+// that is quadratic in the number of empty values, of tags and of entries of one mapping, and recursion as deep as the
+// document. A document of all that is allowed at once is parsed within seconds on a slow machine.
+const (
+	maxMarks    = 250_000 // bytes that end or begin something: newlines, brackets, commas, colons, dashes
+	maxDepth    = 64
+	maxEntries  = 10_000  // of one list or mapping
+	maxEmpty    = 1_000   // values that are left out
+	maxTags     = 100     // none is understood anyway
+	maxVisited  = 100_000 // values, with those of aliases as often as they are named
+	maxFindings = 100     // told of errors, and as many of warnings
+)
+
+// marks counts what can begin a token, before there are any. It is right within a factor of two.
+func marks(data []byte) (n int) {
+	for k, c := range data {
+		switch c {
+		case '\n', ',', '[', ']', '{', '}', ':', '&', '*', '!', '?':
+			n++
+		case '-':
+			if k+1 == len(data) || data[k+1] <= ' ' {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// bounds looks at the tokens of a document before anything that recurs or takes quadratic time does.
+type bounds struct {
+	flow   []int   // entries of each open bracket
+	block  []level // by column, outside of brackets
+	empty  int
+	tags   int
+	second *token.Token // begins a second document
+}
+
+// level is what begins at one column.
+type level struct{ column, keys, dashes int }
+
+// check returns what is too much and where, "" if nothing is.
+func (b *bounds) check(tokens token.Tokens) (*token.Token, string) {
+	ended := false
+	for k, t := range tokens {
+		var before, next *token.Token
+		if k > 0 {
+			before = tokens[k-1]
+		}
+		if k+1 < len(tokens) {
+			next = tokens[k+1]
+		}
+		if b.second == nil && (ended || k > 0 && t.Type == token.DocumentHeaderType && before.Type != token.DirectiveType && started(tokens[:k])) {
+			b.second = t
+		}
+		many := false
+		switch t.Type {
+		case token.DocumentEndType:
+			ended = true
+		case token.SequenceStartType, token.MappingStartType:
+			b.flow = append(b.flow, 1)
+		case token.SequenceEndType, token.MappingEndType:
+			b.flow = b.flow[:max(0, len(b.flow)-1)]
+		case token.CollectEntryType:
+			if n := len(b.flow); n > 0 {
+				b.flow[n-1]++
+				many = b.flow[n-1] > maxEntries
+			}
+		case token.TagType:
+			b.tags++
+		case token.SequenceEntryType, token.MappingKeyType:
+			many = b.entry(t.Position.Column, 0, 1)
+			b.count(t, next, t.Position.Column, false)
+		case token.MappingValueType:
+			column := t.Position.Column
+			if before != nil {
+				column = before.Position.Column
+			}
+			many = b.entry(column, 1, 0)
+			b.count(t, next, column, true)
+		}
+		switch {
+		case many:
+			return t, fmt.Sprintf("more than %d entries", maxEntries)
+		case len(b.flow)+len(b.block) > maxDepth:
+			return t, fmt.Sprintf("nested deeper than %d", maxDepth)
+		case b.empty > maxEmpty:
+			return t, fmt.Sprintf("more than %d empty values", maxEmpty)
+		case b.tags > maxTags:
+			return t, fmt.Sprintf("more than %d tags", maxTags)
+		}
+	}
+	return nil, ""
+}
+
+// started tells whether anything but comments and directives is among tokens.
+func started(tokens token.Tokens) bool {
+	for _, t := range tokens {
+		if t.Type == token.DirectiveType {
+			return false
+		}
+		if t.Type != token.CommentType {
+			return true
+		}
+	}
+	return false
+}
+
+// entry notes an entry of a block that begins at column.
+func (b *bounds) entry(column, keys, dashes int) (many bool) {
+	if len(b.flow) > 0 {
+		return false
+	}
+	for len(b.block) > 0 && b.block[len(b.block)-1].column > column {
+		b.block = b.block[:len(b.block)-1]
+	}
+	if n := len(b.block); n == 0 || b.block[n-1].column < column {
+		b.block = append(b.block, level{column: column})
+	}
+	top := &b.block[len(b.block)-1]
+	top.keys += keys
+	top.dashes += dashes
+	return top.keys > maxEntries || top.dashes > maxEntries
+}
+
+// count notes whether nothing stands behind t.
+func (b *bounds) count(t, next *token.Token, column int, key bool) {
+	switch {
+	case next == nil:
+		b.empty++
+	case len(b.flow) > 0:
+		if next.Type == token.CollectEntryType || next.Type == token.SequenceEndType || next.Type == token.MappingEndType {
+			b.empty++
+		}
+	case next.Position.Line > t.Position.Line && next.Position.Column <= column:
+		if !key || next.Type != token.SequenceEntryType || next.Position.Column < column {
+			b.empty++
+		}
+	}
+}

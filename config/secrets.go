@@ -1,0 +1,92 @@
+package config
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/token"
+)
+
+// A secret has to stay out of findings also where the document is broken: where its field is misspelled, where it stands
+// in the place of something else, where a quote is missing. So what holds one is told by the tokens, before anything is
+// understood, and rather too much is hidden.
+var secretName = regexp.MustCompile(`(?i)secret|passw|token|url`)
+
+func isSecretName(name string) bool {
+	return secretName.MatchString(name) || nearest(name, []string{"key_secret", "key_secret_file", "url", "url_file"}) != ""
+}
+
+// hideSecrets hides the lines of fields that hold a secret, and remembers their values.
+func (s *source) hideSecrets(tokens token.Tokens) {
+	for k := 1; k < len(tokens); k++ {
+		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && isSecretName(key.Value) {
+			end := s.valueOf(key, tokens[k+1:])
+			last := len(s.lines)
+			if k+1+end < len(tokens) {
+				last = tokens[k+1+end].Position.Line
+				if tokens[k+1+end].Position.Column <= key.Position.Column && last > key.Position.Line {
+					last-- // begins behind the value
+				}
+			}
+			for line := key.Position.Line; line <= last; line++ {
+				s.hidden[line] = true
+			}
+			k += end
+		}
+	}
+}
+
+// valueOf remembers the value of key, with which tokens begin, and returns how many of them are of it.
+func (s *source) valueOf(key *token.Token, tokens token.Tokens) int {
+	for k, t := range tokens {
+		ends := t.Type == token.CollectEntryType || t.Type == token.MappingEndType || t.Type == token.SequenceEndType
+		if ends && k == 1 || t.Position.Line > key.Position.Line && t.Position.Column <= key.Position.Column {
+			return k
+		}
+		switch t.Type {
+		case token.StringType, token.SingleQuoteType, token.DoubleQuoteType:
+			s.remember(t.Value)
+		}
+	}
+	return len(tokens)
+}
+
+// Parts of secrets that are looked for: a shorter one is in every other word, and nobody has more.
+const (
+	shortest    = 6
+	mostSecrets = 100
+)
+
+func (s *source) remember(secret string) {
+	if _, reference := envName(secret); reference {
+		return
+	}
+	for part := range strings.FieldsSeq(secret) {
+		if len(part) >= shortest && len(s.secrets) < mostSecrets {
+			s.secrets = append(s.secrets, part)
+			if q := strconv.Quote(part); q != `"`+part+`"` {
+				s.secrets = append(s.secrets, q[1:len(q)-1])
+			}
+		}
+	}
+}
+
+var (
+	userInfo      = regexp.MustCompile(`//[^/\s"'@]*@`)
+	passwordQuery = regexp.MustCompile(`(?i)((?:password|secret|token)=)[^&\s"']+`)
+)
+
+// mask takes secrets out of a text.
+func (s *source) mask(text string) string {
+	if s != nil {
+		for _, secret := range s.secrets {
+			text = strings.ReplaceAll(text, secret, redacted)
+		}
+	}
+	if strings.ContainsAny(text, "@=") {
+		text = userInfo.ReplaceAllString(text, "//"+redacted+"@")
+		text = passwordQuery.ReplaceAllString(text, "${1}"+redacted)
+	}
+	return text
+}

@@ -1,0 +1,152 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spillway-go/spillway/limiter"
+)
+
+// limiter returns what makes the limiter of a mode, once and only if a policy needs it.
+func (b *builder) limiter(store Store, whole bool, mode string, make func(Store) (limiter.Limiter, error)) func(path string) limiter.Limiter {
+	var l limiter.Limiter
+	asked := false
+	return func(path string) limiter.Limiter {
+		if asked || !whole {
+			return l
+		}
+		asked = true
+		if make == nil {
+			b.bad(path, NotAvailable, "this application has no limiter for mode %s", mode)
+			return nil
+		}
+		var err error
+		if l, err = make(store); err == nil && l == nil {
+			err = errors.New("the application has made no limiter")
+		}
+		if err != nil {
+			id := InvalidValue
+			if errors.Is(err, ErrNeedsRestart) {
+				id = NeedsRestart
+			}
+			b.bad("store", id, "%v", err)
+		}
+		return l
+	}
+}
+
+// ErrNeedsRestart is the error of a constructor in [Deps] whose Store cannot change while serving.
+var ErrNeedsRestart = errors.New("config: the store cannot change while serving: restart to apply")
+
+// store checks what is said of the store.
+func (b *builder) store() (Store, bool) {
+	if b.doc.Store == nil {
+		return Store{}, true
+	}
+	s := *b.doc.Store
+	before := len(b.found.pick(false))
+	if (s.Redis == nil) == (s.Memory == nil) {
+		b.bad("store", Conflict, "exactly one of redis and memory is needed")
+	}
+	if s.Redis != nil {
+		r := *s.Redis
+		if (r.URL == "") == (r.URLFile == "") {
+			b.bad("store.redis", Conflict, "exactly one of url and url_file is needed")
+		}
+		if name, ok := envName(r.URL); ok {
+			r.URL = "env:" + name
+		} else if strings.HasPrefix(r.URL, "${") {
+			b.bad("store.redis.url", InvalidValue, "want ${env:NAME} and nothing behind it")
+		}
+		s.Redis = &r
+		if s.Prefix == "" {
+			b.add(true, "store", NoPrefix, "Set prefix to the name of the application.", "keys on Redis begin with the names of policies: another application with such a policy would share its counters")
+		}
+	}
+	if s.Memory != nil {
+		given := map[string]bool{
+			"prefix": s.Prefix != "", "timeout": s.Timeout != nil, "deny_cache": s.DenyCache != nil, "fallback": s.Fallback != nil,
+			"caller_clock": s.CallerClock, "no_sharing": s.NoSharing,
+		}
+		for _, name := range slices.Sorted(maps.Keys(given)) {
+			if given[name] {
+				b.add(true, "store."+name, NoEffect, "", "%s is for a store on Redis", name)
+			}
+		}
+	}
+	return s, len(b.found.pick(false)) == before
+}
+
+// Location returns where Redis is, as [github.com/spillway-go/spillway/limiter/redislimit.Open] understands it.
+func (r *Redis) Location() string {
+	if r.URLFile != "" {
+		return "file:" + r.URLFile
+	}
+	return r.URL
+}
+
+var envRef = regexp.MustCompile(`^\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}$`)
+
+func envName(s string) (string, bool) {
+	if m := envRef.FindStringSubmatch(s); m != nil {
+		return m[1], true
+	}
+	return "", false
+}
+
+const minSecret = 16
+
+// secret reads the secret of hmac.
+func (b *builder) secret() {
+	d := b.doc
+	b.keys = keyParser{registered: b.deps.Keys, noSecret: d.KeySecret == "" && d.KeySecretFile == ""}
+	secret, path := d.KeySecret, "key_secret"
+	switch name, isEnv := envName(secret); {
+	case d.KeySecret != "" && d.KeySecretFile != "":
+		b.bad("key_secret_file", Conflict, "key_secret and key_secret_file cannot both stand")
+		return
+	case d.KeySecretFile != "":
+		path = "key_secret_file"
+		text, err := readSmall(d.KeySecretFile)
+		if err != nil {
+			b.bad(path, Unreadable, "%v", err)
+			return
+		}
+		secret = strings.TrimRight(text, "\r\n")
+	case isEnv:
+		var ok bool
+		if secret, ok = os.LookupEnv(name); !ok {
+			b.bad(path, Unreadable, "the variable %s is not set", name)
+			return
+		}
+	case strings.HasPrefix(secret, "${"):
+		b.bad(path, InvalidValue, "want ${env:NAME} and nothing behind it")
+		return
+	case secret == "":
+		return
+	}
+	if len(secret) < minSecret {
+		b.bad(path, InvalidValue, "the secret has %d bytes: %d or more are needed", len(secret), minSecret)
+		return
+	}
+	b.keys.secret = []byte(secret)
+	b.secrets.remember(secret)
+}
+
+// readSmall reads a file that holds a secret.
+func readSmall(name string) (string, error) {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular() || info.Size() > 1<<16:
+		return "", fmt.Errorf("%s is no small file", name)
+	}
+	text, err := os.ReadFile(name)
+	return string(text), err
+}
