@@ -3,9 +3,11 @@ package serve
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,13 +47,34 @@ func adminHandler(f *config.Follower, registry *prometheus.Registry, top *observ
 	mux.HandleFunc("GET /top", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]any{"refused": top.Refused(shown), "near": top.Near(shown)})
 	})
-	if profiles {
+	if profiles { // not the command line, which may hold a secret
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	}
-	return mux
+	return onlyLocalNames(mux)
+}
+
+// onlyLocalNames refuses names in Host that are not this machine's where the connection is: a page in the browser of an
+// operator could give its own name the address 127.0.0.1 and read what is meant for the operator. Addresses are no names,
+// and on other interfaces names are the network's business.
+func onlyLocalNames(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && local.IP.IsLoopback() && !isLocalName(r.Host) {
+			http.Error(w, "Ask by 127.0.0.1 or localhost.", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func isLocalName(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	return host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host) != nil
 }
 
 // shown is how many keys /top shows.

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,13 +24,25 @@ func (n *Names) String() string {
 	return strings.Join(all, ",")
 }
 
+// taken are words of keys that a document understands by itself.
+var taken = []string{"ip", "route", "global", "hmac", "first", "header", "cookie", "query", "param"}
+
 // Set adds one, as tenant=header:X-Tenant.
 func (n *Names) Set(text string) error {
 	name, source, ok := strings.Cut(text, "=")
-	if !ok || !keyfunc.ValidName(name) {
-		return fmt.Errorf("%q: want NAME=SOURCE:NAME, as tenant=header:X-Tenant", text)
+	switch {
+	case !ok || !keyfunc.ValidName(name):
+		return errors.New("want NAME=SOURCE:NAME, as tenant=header:X-Tenant")
+	case slices.Contains(taken, name):
+		return fmt.Errorf("%s has a meaning of its own in documents", name)
+	case n.sources[name] != "":
+		return fmt.Errorf("%s is told twice", name)
 	}
-	if _, err := read(source); err != nil {
+	f, err := key(source)
+	if err != nil {
+		return err
+	}
+	if err := keyfunc.Check(f); err != nil {
 		return err
 	}
 	if n.sources == nil {
@@ -39,41 +52,53 @@ func (n *Names) Set(text string) error {
 	return nil
 }
 
-// read returns what reads a value from a request.
-func read(source string) (func(*keyfunc.Request) string, error) {
+// key returns the key that a source makes by its own name, which is checked as in documents.
+func key(source string) (keyfunc.Func, error) {
 	kind, name, _ := strings.Cut(source, ":")
-	if name == "" {
-		return nil, fmt.Errorf("%q: want header:NAME, cookie:NAME or query:NAME", source)
+	switch kind {
+	case "header":
+		return keyfunc.Header(name), nil
+	case "cookie":
+		return keyfunc.Cookie(name), nil
+	case "query":
+		return keyfunc.Query(name), nil
+	}
+	return nil, errors.New("want header:NAME, cookie:NAME or query:NAME")
+}
+
+// read returns what reads a value from a request: "" if it is not there exactly once, for of two a client could choose.
+func read(source string) func(*keyfunc.Request) string {
+	kind, name, _ := strings.Cut(source, ":")
+	only := func(values []string) string {
+		if len(values) != 1 {
+			return ""
+		}
+		return strings.Trim(values[0], " \t")
 	}
 	switch kind {
 	case "header":
-		return func(r *keyfunc.Request) string {
-			if lines := r.Header.Values(name); len(lines) == 1 {
-				return lines[0]
-			}
-			return ""
-		}, nil
+		return func(r *keyfunc.Request) string { return only(r.Header.Values(name)) }
 	case "cookie":
 		return func(r *keyfunc.Request) string {
-			if c, err := r.Cookie(name); err == nil {
-				return c.Value
+			if all := r.CookiesNamed(name); len(all) == 1 {
+				return all[0].Value
 			}
 			return ""
-		}, nil
-	case "query":
-		return func(r *keyfunc.Request) string { return r.URL.Query().Get(name) }, nil
+		}
 	}
-	return nil, fmt.Errorf("%q: want header:NAME, cookie:NAME or query:NAME", source)
+	return func(r *keyfunc.Request) string {
+		if r.URL == nil {
+			return ""
+		}
+		return only(r.URL.Query()[name])
+	}
 }
 
 // Deps registers the names as keys and as plans.
 func (n *Names) Deps() config.Deps {
 	d := config.Deps{Keys: make(map[string]keyfunc.Func), Plans: make(map[string]func(*keyfunc.Request) string)}
 	for name, source := range n.sources {
-		value, err := read(source)
-		if err != nil {
-			continue // Set has refused it
-		}
+		value := read(source)
 		d.Plans[name] = value
 		kind := keyfunc.KindOf(name)
 		d.Keys[name] = func(r *keyfunc.Request) (keyfunc.Key, error) { return r.Key(kind, value(r)), nil }

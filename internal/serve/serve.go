@@ -28,19 +28,32 @@ import (
 var ErrUsage = errors.New("usage")
 
 type options struct {
-	config, listen, upstream, admin string
-	names                           Names
-	drain, start                    time.Duration
-	pprof                           bool
+	config, listen, admin string
+	upstream              *url.URL
+	names                 Names
+	drain, start          time.Duration
+	keepHost, pprof       bool
 }
+
+const usage = `usage: spillway serve -config WHERE -upstream URL [flags]
+
+A reverse proxy behind the policies of a document, which is followed while serving.
+
+`
 
 func parse(args []string, stderr io.Writer, sources Sources) (*options, error) {
 	var o options
+	var upstream string
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
 	flags.StringVar(&o.config, "config", "", "`where` the policy document is: "+sources.String())
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`host:port` to serve on")
-	flags.StringVar(&o.upstream, "upstream", "", "`URL` of the service behind")
+	flags.StringVar(&upstream, "upstream", "", "`URL` of the service behind")
+	flags.BoolVar(&o.keepHost, "keep-host", false, "send the upstream the Host that the client has sent, instead of its own")
 	flags.StringVar(&o.admin, "admin", "", "`host:port` of health, metrics and the running document; a port alone is on loopback; empty: none")
 	flags.Var(&o.names, "name", "a name that the document uses and where it is found, as `tenant=header:X-Tenant`; may be repeated")
 	flags.DurationVar(&o.drain, "drain", 10*time.Second, "how long requests in service may take once told to stop")
@@ -52,35 +65,50 @@ func parse(args []string, stderr io.Writer, sources Sources) (*options, error) {
 		}
 		return nil, ErrUsage
 	}
-	switch {
-	case flags.NArg() > 0:
-		fmt.Fprintf(stderr, "spillway: serve takes no arguments, but got %q\n", flags.Args())
-	case o.config == "":
-		fmt.Fprintln(stderr, "spillway: serve needs -config")
-	case o.upstream == "":
-		fmt.Fprintln(stderr, "spillway: serve needs -upstream")
-	case o.pprof && o.admin == "":
-		fmt.Fprintln(stderr, "spillway: -pprof needs -admin")
-	default:
-		return &o, nil
+	var bad []string
+	if flags.NArg() > 0 {
+		bad = append(bad, fmt.Sprintf("serve takes no arguments, but got %q", flags.Args()))
 	}
-	return nil, ErrUsage
+	if o.config == "" {
+		bad = append(bad, "serve needs -config")
+	}
+	if upstream == "" {
+		bad = append(bad, "serve needs -upstream")
+	} else if u, err := upstreamURL(upstream); err != nil {
+		bad = append(bad, err.Error())
+	} else {
+		o.upstream = u
+	}
+	if o.pprof && o.admin == "" {
+		bad = append(bad, "-pprof needs -admin")
+	}
+	if o.drain < 0 {
+		bad = append(bad, "-drain: want a time from 0s")
+	}
+	if o.start <= 0 {
+		bad = append(bad, "-start: want a time above 0s")
+	}
+	if len(bad) > 0 {
+		for _, what := range bad {
+			fmt.Fprintln(stderr, "spillway:", what)
+		}
+		fmt.Fprintln(stderr, `"spillway serve -h" lists the flags.`)
+		return nil, ErrUsage
+	}
+	return &o, nil
 }
 
-// Run serves until ctx ends. Its errors are those of the start; requests in service are drained.
+// Run serves until ctx ends. Its errors are those of the start and of servers that fail; requests in service are drained.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer, sources Sources) error {
 	o, err := parse(args, stderr, sources)
 	if err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	upstream, err := upstreamURL(o.upstream)
-	if err != nil {
-		return err
-	}
 	source, closeSource, err := sources.Open(o.config)
 	if err != nil {
-		return err
+		fmt.Fprintln(stderr, "spillway: -config:", err)
+		return ErrUsage
 	}
 	defer closeSource()
 
@@ -106,21 +134,40 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, sources S
 		return err
 	}
 	defer listeners.close()
-	starting, cancel := context.WithTimeout(ctx, o.start)
-	defer cancel()
-	follower, err := config.Open(starting, source, deps)
+	follower, err := open(ctx, source, deps, o.start, log)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop while waiting
+		}
 		return err
 	}
-	servers := []*http.Server{newServer(newProxy(upstream, follower, log), log)}
+	servers := []*http.Server{newServer(newProxy(o.upstream, o.keepHost, follower, log), log)}
 	if listeners.admin != nil {
 		servers = append(servers, newServer(adminHandler(follower, registry, top, o.pprof), log))
 	}
-	fmt.Fprintf(stdout, "serving %s on http://%s\n", redact(upstream), listeners.public.Addr())
+	fmt.Fprintf(stdout, "serving %s on http://%s\n", o.upstream, listeners.public.Addr())
 	if listeners.admin != nil {
 		fmt.Fprintf(stdout, "admin on http://%s\n", listeners.admin.Addr())
 	}
-	return run(ctx, o.drain, follower, servers, listeners, stdout)
+	return run(ctx, o.drain, follower, servers, listeners, stdout, log)
+}
+
+// patience is how long a start is silent while there is no document.
+const patience = time.Second
+
+// open waits for a document, and says so.
+func open(ctx context.Context, source config.Source, deps config.Deps, most time.Duration, log *slog.Logger) (*config.Follower, error) {
+	starting, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	told := time.AfterFunc(patience, func() {
+		log.Warn("spillway: waiting for the policy document; nothing is served yet", "source", fmt.Sprint(source), "at_most", most)
+	})
+	defer told.Stop()
+	f, err := config.Open(starting, source, deps)
+	if err != nil && starting.Err() != nil {
+		err = fmt.Errorf("no policy document came within %v (-start): %w", most, err)
+	}
+	return f, err
 }
 
 type listening struct{ public, admin net.Listener }
@@ -152,7 +199,7 @@ func (l listening) close() {
 func adminAddress(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	switch {
-	case err != nil && !strings.Contains(addr, ":"):
+	case err != nil && addr != "" && !strings.Contains(addr, ":"):
 		return net.JoinHostPort("127.0.0.1", addr)
 	case err == nil && host == "":
 		return net.JoinHostPort("127.0.0.1", port)
@@ -162,13 +209,11 @@ func adminAddress(addr string) string {
 
 func upstreamURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("-upstream: want an http or https URL such as http://127.0.0.1:3000")
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("-upstream: want an http or https URL without user, query and fragment, such as http://127.0.0.1:3000")
 	}
 	return u, nil
 }
-
-func redact(u *url.URL) string { return u.Redacted() }
 
 func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
@@ -178,15 +223,19 @@ func newServer(h http.Handler, log *slog.Logger) *http.Server {
 }
 
 // run serves and follows until ctx ends or a server fails, and then drains.
-func run(ctx context.Context, drain time.Duration, follower *config.Follower, servers []*http.Server, l listening, stdout io.Writer) error {
+func run(ctx context.Context, drain time.Duration, follower *config.Follower, servers []*http.Server, l listening, stdout io.Writer, log *slog.Logger) error {
 	following, endFollowing := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
 		_ = follower.Follow(following)
 	}()
+	// Requests live longer than ctx, but not longer than run: connections that were taken over, as those of websockets, are
+	// no server's any more and end with it.
+	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	failed := make(chan error, len(servers))
 	for k, s := range servers {
+		s.BaseContext = func(net.Listener) context.Context { return serving }
 		go func() { failed <- s.Serve([]net.Listener{l.public, l.admin}[k]) }()
 	}
 	var err error
@@ -198,10 +247,12 @@ func run(ctx context.Context, drain time.Duration, follower *config.Follower, se
 	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
 	for _, s := range servers {
-		if e := s.Shutdown(draining); e != nil {
-			err = errors.Join(err, fmt.Errorf("requests in service were cut off: %w", e), s.Close())
+		if s.Shutdown(draining) != nil {
+			log.Warn("spillway: requests in service were cut off", "after", drain)
+			_ = s.Close()
 		}
 	}
+	endServing()
 	endFollowing()
 	<-followed
 	return err

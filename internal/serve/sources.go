@@ -23,7 +23,7 @@ type Sources map[string]Opener
 // Builtin are the sources without a module of their own.
 func Builtin() Sources {
 	s := Sources{"file": openFile, "http": openHTTP, "https": openHTTP}
-	for _, scheme := range []string{"redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel", "env"} {
+	for _, scheme := range []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel", "env"} {
 		s[scheme] = openRedis
 	}
 	return s
@@ -32,10 +32,10 @@ func Builtin() Sources {
 // String lists the schemes.
 func (s Sources) String() string {
 	schemes := slices.Sorted(maps.Keys(s))
-	return "a file, or " + strings.Join(schemes, "://, ") + "://; redis locations end in #KEY"
+	return "a file, or " + strings.Join(schemes, "://, ") + "://; locations on Redis end in #KEY, and env://NAME#KEY has the rest in a variable"
 }
 
-// Open makes the source of a location.
+// Open makes the source of a location. It asks nobody, and its errors hold nothing of a location that could be secret.
 func (s Sources) Open(location string) (config.Source, func(), error) {
 	scheme, _, ok := strings.Cut(location, "://")
 	if !ok {
@@ -43,7 +43,7 @@ func (s Sources) Open(location string) (config.Source, func(), error) {
 	}
 	open := s[scheme]
 	if open == nil {
-		return nil, nil, fmt.Errorf("-config: there is no source %s://; known are %s", scheme, s)
+		return nil, nil, fmt.Errorf("there is no such source: want %s", s)
 	}
 	return open(location)
 }
@@ -51,7 +51,11 @@ func (s Sources) Open(location string) (config.Source, func(), error) {
 func nothing() {}
 
 func openFile(location string) (config.Source, func(), error) {
-	src, err := filesource.New(filesource.Config{Path: strings.TrimPrefix(location, "file://")})
+	path, isURL := strings.CutPrefix(location, "file://")
+	if isURL && !strings.HasPrefix(path, "/") {
+		return nil, nil, errors.New("a file:// location has three slashes, as file:///etc/spillway/policies.yaml")
+	}
+	src, err := filesource.New(filesource.Config{Path: path})
 	return src, nothing, err
 }
 
@@ -61,13 +65,16 @@ func openHTTP(location string) (config.Source, func(), error) {
 }
 
 func openRedis(location string) (config.Source, func(), error) {
-	where, key, ok := strings.Cut(location, "#")
-	if !ok || key == "" {
-		return nil, nil, errors.New("-config: a location on Redis ends in # and the key, as redis://127.0.0.1:6379/0#shop:policies")
+	where, key, _ := strings.Cut(location, "#")
+	if key == "" {
+		return nil, nil, errors.New("a location on Redis ends in # and the key, as redis://127.0.0.1:6379/0#shop:policies")
 	}
-	client, err := rediscall.Open(strings.Replace(where, "env://", "env:", 1))
+	if name, ok := strings.CutPrefix(where, "env://"); ok {
+		where = "env:" + name
+	}
+	client, err := rediscall.Open(where)
 	if err != nil {
-		return nil, nil, fmt.Errorf("-config: %w", err)
+		return nil, nil, err
 	}
 	src, err := redissource.New(redissource.Config{Client: client, Key: key})
 	if err != nil {
