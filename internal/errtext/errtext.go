@@ -16,7 +16,8 @@ import (
 	"github.com/spillway-go/spillway/limiter"
 )
 
-// Of says of err what can be said without its text. observe.ErrorText is this for users, and tells how it is made.
+// Of says of err what can be said without its text. observe.ErrorText is this for users, and tells how it is made. It does
+// not panic, whatever err's methods do.
 func Of(err error) string {
 	if err == nil {
 		return ""
@@ -44,12 +45,19 @@ func (w *walk) say(part string) {
 	}
 }
 
+// visit says nothing of an error whose methods panic, as those of a nil pointer may: who logs a fault must not become one.
 func (w *walk) visit(err error) {
 	if w.nodes++; err == nil || w.nodes > mostNodes {
 		return
 	}
-	if text, is := constant(err); is {
+	defer func() { _ = recover() }()
+	text, ok := textOf(err)
+	if slices.Contains(constants, text) {
 		w.say(text)
+		return
+	}
+	if errno, is := err.(syscall.Errno); is { //nolint:errorlint // each node of the tree is looked at by itself
+		w.say(errno.Error())
 		return
 	}
 	named := false
@@ -61,7 +69,9 @@ func (w *walk) visit(err error) {
 			w.say(e.Op)
 		}
 	case interface{ RedisError() }:
-		w.say(redisCode(err))
+		if ok {
+			w.say(redisCode(text))
+		}
 		named = true
 	case interface{ Label() string }: // a fault of a call to a store
 		if named = slices.Contains(labels, e.Label()); named {
@@ -73,8 +83,9 @@ func (w *walk) visit(err error) {
 			}()
 		}
 	case *net.DNSError:
+		missing := e.IsNotFound
 		w.say("lookup")
-		if e.IsNotFound {
+		if missing {
 			w.say("no such host")
 		}
 		named = true
@@ -87,7 +98,7 @@ func (w *walk) visit(err error) {
 		}
 	case interface{ Unwrap() []error }:
 		if inner := e.Unwrap(); len(inner) > 0 {
-			for _, err := range inner {
+			for _, err := range inner[:min(len(inner), mostNodes)] {
 				w.visit(err)
 			}
 			return
@@ -97,7 +108,7 @@ func (w *walk) visit(err error) {
 		w.say("timeout")
 		return
 	}
-	if name := fmt.Sprintf("%T", err); !named && !slices.Contains(plain, name) && len(name) <= mostName {
+	if name := fmt.Sprintf("%T", err); ok && !named && !slices.Contains(plain, name) && len(name) <= mostName {
 		w.say(name)
 	}
 }
@@ -110,17 +121,15 @@ var plain = []string{"*errors.errorString", "*fmt.wrapError", "*fmt.wrapErrors",
 
 var operations = []string{"dial", "read", "write", "accept", "close", "listen", "set"}
 
-// constant returns the text of an error whose text is always the same.
-func constant(err error) (string, bool) {
-	if errno, is := err.(syscall.Errno); is { //nolint:errorlint // each node of the tree is looked at by itself
-		return errno.Error(), true
+// textOf returns the text of err; "" where it is made up of others, at a cost. One that panics is not ok: a tree with one in
+// it can still be walked.
+func textOf(err error) (text string, ok bool) {
+	switch err.(type) { //nolint:errorlint // each node of the tree is looked at by itself
+	case *net.OpError, *os.SyscallError, *net.DNSError, syscall.Errno:
+		return "", true
 	}
-	switch err.(type) { //nolint:errorlint // as above
-	case *net.OpError, *os.SyscallError, *net.DNSError:
-		return "", false // made up of others, at a cost
-	}
-	text := err.Error()
-	return text, slices.Contains(constants, text)
+	defer func() { ok = recover() == nil }()
+	return err.Error(), true
 }
 
 // constants are told by their text, so no package has to be imported for its errors. A text that is in this list cannot
@@ -148,8 +157,8 @@ var redisCodes = []string{
 	"NOPERM", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE", "WRONGPASS", "WRONGTYPE",
 }
 
-func redisCode(err error) string {
-	code, rest, _ := strings.Cut(err.Error(), " ")
+func redisCode(text string) string {
+	code, rest, _ := strings.Cut(text, " ")
 	if !slices.Contains(redisCodes, code) {
 		return "redis: an answer"
 	}
