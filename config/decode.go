@@ -16,6 +16,7 @@ type decoder struct {
 	source  *source
 	found   Findings
 	anchors map[string]ast.Node
+	merges  map[ast.Node][]*ast.MappingValueNode // what has been merged once
 	visited int
 }
 
@@ -32,7 +33,7 @@ func (d *decoder) wrong(n ast.Node, path, id, suggestion, format string, args ..
 }
 
 func (d *decoder) document(n ast.Node, doc *Document) {
-	d.anchors = make(map[string]ast.Node)
+	d.anchors, d.merges = make(map[string]ast.Node), make(map[ast.Node][]*ast.MappingValueNode)
 	d.note(n)
 	d.value(n, "", reflect.ValueOf(doc).Elem(), noRules)
 }
@@ -165,10 +166,6 @@ func (d *decoder) pairs(n ast.Node, path string, depth int) (pairs []*ast.Mappin
 		d.wrong(n, path, InvalidValue, "", "fields are expected here, as in name: value")
 		return nil, false
 	}
-	if depth > maxDepth {
-		d.wrong(n, path, TooLarge, "", "merged deeper than %d", maxDepth)
-		return nil, false
-	}
 	if !d.visit(n, path, len(own)) {
 		return nil, false
 	}
@@ -207,10 +204,22 @@ func (d *decoder) merged(n ast.Node, path string, depth int) (pairs []*ast.Mappi
 		from = list.Values
 	}
 	for _, f := range from {
-		if f = d.resolve(f, path); f != nil {
-			more, _ := d.pairs(f, path, depth+1)
-			pairs = append(pairs, more...)
+		if f = d.resolve(f, path); f == nil {
+			continue
 		}
+		more, known := d.merges[f]
+		switch {
+		case !known && depth == maxDepth:
+			d.wrong(f, path, TooLarge, "", "merged deeper than %d", maxDepth)
+			continue
+		case !known:
+			d.merges[f] = nil // of what merges itself
+			more, _ = d.pairs(f, path, depth+1)
+			d.merges[f] = more
+		case !d.visit(f, path, len(more)):
+			continue
+		}
+		pairs = append(pairs, more...)
 	}
 	return pairs
 }
@@ -283,8 +292,8 @@ func (d *decoder) entries(n ast.Node, path string, v reflect.Value, rules rules)
 		name := keyText(pair.Key)
 		at := join(path, name)
 		switch {
-		case name == "":
-			d.wrong(pair.Key, path, InvalidValue, "", "a name is empty")
+		case name == "" || strings.ContainsFunc(name, unprintable) || strings.ContainsAny(name, "\n\t"):
+			d.wrong(pair.Key, path, InvalidValue, "", "the name %q is empty, or has a control character", name)
 			continue
 		case v.MapIndex(reflect.ValueOf(name)).IsValid():
 			d.wrong(pair.Key, at, DuplicateField, "", "%q stands here twice", name)

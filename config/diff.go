@@ -40,7 +40,7 @@ func Diff(old, new *Document) (changes []Change) {
 	before, after := flatten(old, true), flatten(new, true) // with secrets
 	for _, path := range slices.Sorted(maps.Keys(merge(was, is))) {
 		if before[path] != after[path] {
-			changes = append(changes, Change{path, was[path], is[path]})
+			changes = append(changes, Change{mask(path, old, new), mask(was[path], old, new), mask(is[path], old, new)})
 		}
 	}
 	// The order of policies is that in which responses tell them.
@@ -105,6 +105,16 @@ func (d *Document) Redacted() []byte {
 	text, err := yaml.MarshalWithOptions(d.tree(false), yaml.IndentSequence(true))
 	if err != nil { // never: a tree holds texts, numbers and lists of them
 		return []byte("# " + err.Error() + "\n")
+	}
+	return []byte(mask(string(text), d))
+}
+
+// mask takes the secrets of documents out of a text: they may stand in a wrong place, too.
+func mask(text string, docs ...*Document) string {
+	for _, d := range docs {
+		if d != nil {
+			text = d.source.mask(text)
+		}
 	}
 	return text
 }

@@ -161,9 +161,18 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
-func suggest(name string, names []string) string {
+// meant is the suggestion of the name that was probably meant.
+func meant(name string, names []string) string {
 	if n := nearest(name, names); n != "" {
 		return fmt.Sprintf("Did you mean %q?", n)
+	}
+	return ""
+}
+
+// suggest is meant, or all names if there are few.
+func suggest(name string, names []string) string {
+	if s := meant(name, names); s != "" {
+		return s
 	}
 	if len(names) > 0 && len(names) <= 40 {
 		return "Known: " + strings.Join(names, ", ") + "."

@@ -69,6 +69,7 @@ func (d *decoder) parse(data []byte, doc *Document) {
 	if errors.As(err, &syntax) {
 		p, message = placeOf(syntax.Token), syntax.Message
 	}
+	d.source.hideLines()
 	message, _, _ = strings.Cut(message, `: "`) // what follows is from the document
 	d.add(p, Finding{ID: Syntax, Message: message})
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
@@ -41,11 +43,15 @@ func (d *decoder) scalar(n ast.Node, path string, v reflect.Value, rules rules) 
 		bad("the value is empty")
 		return
 	}
+	if strings.ContainsFunc(text, unprintable) {
+		bad("a control character is in the value")
+		return
+	}
 	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		err := u.UnmarshalText([]byte(text))
 		switch _, set := u.(*response.Set); {
 		case err != nil && set:
-			d.wrong(n, path, InvalidValue, suggest(text, setNames), "%s: want one of %s", shown, strings.Join(setNames, ", "))
+			d.wrong(n, path, InvalidValue, meant(text, setNames), "%s: want one of %s", shown, strings.Join(setNames, ", "))
 			return
 		case err != nil:
 			bad("%s: %v", shown, err)
@@ -83,11 +89,16 @@ func (d *decoder) scalar(n ast.Node, path string, v reflect.Value, rules rules) 
 		case rules.len > 0 && len(text) > rules.len:
 			bad("%d bytes are too many: at most %d", len(text), rules.len)
 		case len(rules.oneOf) > 0 && !slices.Contains(rules.oneOf, text):
-			d.wrong(n, path, InvalidValue, suggest(text, rules.oneOf), "%s: want one of %s", shown, strings.Join(rules.oneOf, ", "))
+			d.wrong(n, path, InvalidValue, meant(text, rules.oneOf), "%s: want one of %s", shown, strings.Join(rules.oneOf, ", "))
 		default:
 			v.SetString(text)
 		}
 	}
+}
+
+// unprintable tells of characters that no value has: they would be read otherwise where it is shown.
+func unprintable(r rune) bool {
+	return unicode.IsControl(r) && r != '\n' && r != '\t' || r == '\u2028' || r == '\u2029' || r == '\ufeff' || r == utf8.RuneError
 }
 
 // scalarText returns what stands there, as it stands there, and whether it was in quotes.

@@ -37,16 +37,42 @@ func (s *source) hideSecrets(tokens token.Tokens) {
 	}
 }
 
+// hideLines hides what looks like a secret where there are no tokens to go by: from the name on, to a line that begins
+// something else.
+func (s *source) hideLines() {
+	deeper := -1
+	for k, line := range s.lines {
+		indent := len(line) - len(strings.TrimLeft(line, " \t"))
+		if secretName.MatchString(line) || brokenName.MatchString(notLetters.ReplaceAllString(line, "")) {
+			deeper = indent
+		} else if deeper >= 0 && indent <= deeper && beginsField.MatchString(line) {
+			deeper = -1
+		}
+		if deeper >= 0 {
+			s.hidden[k+1] = true
+		}
+	}
+}
+
+var (
+	notLetters = regexp.MustCompile(`[^A-Za-z]+`)
+	brokenName = regexp.MustCompile(`(?i)secret|ecret|secre|keys.?e?cr|url|ur.l|u.rl`)
+)
+
+var beginsField = regexp.MustCompile(`^[\s{\[,-]*["']?[a-z0-9_]+["']?\s*:`)
+
 // valueOf remembers the value of key, with which tokens begin, and returns how many of them are of it.
 func (s *source) valueOf(key *token.Token, tokens token.Tokens) int {
 	for k, t := range tokens {
 		ends := t.Type == token.CollectEntryType || t.Type == token.MappingEndType || t.Type == token.SequenceEndType
-		if ends && k == 1 || t.Position.Line > key.Position.Line && t.Position.Column <= key.Position.Column {
+		behind := t.Position.Column < key.Position.Column || t.Position.Column == key.Position.Column && t.Type != token.SequenceEntryType
+		if ends && k == 1 || behind && t.Position.Line > key.Position.Line {
 			return k
 		}
 		switch t.Type {
 		case token.StringType, token.SingleQuoteType, token.DoubleQuoteType:
 			s.remember(t.Value)
+			s.remember(t.Origin)
 		}
 	}
 	return len(tokens)
@@ -59,10 +85,11 @@ const (
 )
 
 func (s *source) remember(secret string) {
-	if _, reference := envName(secret); reference {
-		return
-	}
-	for part := range strings.FieldsSeq(secret) {
+	for part := range strings.SplitSeq(secret, "\n") {
+		part = strings.Trim(part, " \t\"'")
+		if _, reference := envName(part); reference {
+			continue
+		}
 		if len(part) >= shortest && len(s.secrets) < mostSecrets {
 			s.secrets = append(s.secrets, part)
 			if q := strconv.Quote(part); q != `"`+part+`"` {
