@@ -52,7 +52,7 @@ type Redis struct {
 // Memory is the bounds of a store in memory.
 type Memory struct {
 	MaxKeys       int `yaml:"max_keys" rules:"min=1,max=1000000000" about:"the most keys held; default 1000000"`
-	MaxLogEntries int `yaml:"max_log_entries" rules:"min=1,max=1000000000" about:"the most entries of sliding logs over all keys; default 10000000"`
+	MaxLogEntries int `yaml:"max_log_entries" rules:"min=1,max=1000000000" about:"the most entries of sliding logs over all keys; default 16777216"`
 }
 
 // Fallback is what decides while Redis is away.

@@ -96,6 +96,11 @@ func (f Findings) Error() string {
 // finish brings findings into the order of the document, leaves out what is beyond any use, and takes secrets out.
 func (f Findings) finish(s *source) Findings {
 	slices.SortStableFunc(f, func(a, b Finding) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+	if s != nil && len(s.suspects) > 0 {
+		all := *s
+		all.secrets = slices.Concat(s.secrets, s.suspects)
+		s = &all
+	}
 	var out Findings
 	told := make(map[bool]int)
 	for _, x := range f {

@@ -39,6 +39,8 @@ type source struct {
 	places  map[string]place
 	hidden  map[int]bool // lines that hold a secret
 	secrets []string     // parts of secrets that are nowhere to be shown
+
+	suspects []string // words that may be secrets, not to be shown in findings
 }
 
 func newSource(data []byte) *source {

@@ -19,6 +19,18 @@ func isSecretName(name string) bool {
 
 // hideSecrets hides the lines of fields that hold a secret, and remembers their values.
 func (s *source) hideSecrets(tokens token.Tokens) {
+	for _, t := range tokens { // a name whose colon is missing is part of the text before
+		if t.Type == token.StringType && brokenName.MatchString(t.Value) && strings.ContainsAny(t.Value, " \n") {
+			for line := t.Position.Line; line <= t.Position.Line+strings.Count(t.Origin, "\n"); line++ {
+				s.hidden[line] = true
+			}
+			for word := range strings.FieldsSeq(t.Value) {
+				if len(word) >= shortest && len(s.suspects) < mostSecrets {
+					s.suspects = append(s.suspects, word)
+				}
+			}
+		}
+	}
 	for k := 1; k < len(tokens); k++ {
 		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && isSecretName(key.Value) {
 			end := s.valueOf(key, tokens[k+1:])
@@ -56,7 +68,8 @@ func (s *source) hideLines() {
 
 var (
 	notLetters = regexp.MustCompile(`[^A-Za-z]+`)
-	brokenName = regexp.MustCompile(`(?i)secret|ecret|secre|keys.?e?cr|url|ur.l|u.rl`)
+	// With one letter too few, too many or wrong.
+	brokenName = regexp.MustCompile(`(?i)ecret|s\w?cret|se\w?ret|sec\w?et|secr\w?t|secre|ur\w?l|u\w?rl`)
 )
 
 var beginsField = regexp.MustCompile(`^[\s{\[,-]*["']?[a-z0-9_]+["']?\s*:`)
