@@ -45,6 +45,12 @@ type connection struct {
 	err    error         // why; to be read when done is closed
 }
 
+// untimed is a context whose deadline a server is not told: one that keeps to it may say that it is over before the
+// context does, and whose context ended would be anybody's guess.
+type untimed struct{ context.Context }
+
+func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
+
 var stream = grpc.StreamDesc{StreamName: "requestBiStream", ClientStreams: true, ServerStreams: true}
 
 // connect opens a connection that the server has taken note of. It lives until close, and no longer than ctx.
@@ -63,7 +69,7 @@ func (s *Source) connect(ctx context.Context, srv server) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(untimed{ctx})
 	c := &connection{source: s, server: srv, conn: conn, cancel: cancel, told: make(chan struct{}, 1), done: make(chan struct{})}
 	// The stream is to live longer than it may take to open it, so a timer and no context bounds that.
 	timer := time.AfterFunc(s.timeout, cancel)
@@ -182,7 +188,7 @@ func (c *connection) callOnce(ctx context.Context, kind string, request, into an
 		return err
 	}
 	var p payload
-	if err := c.conn.Invoke(ctx, "/Request/request", &payload{kind: kind, ip: c.source.ip, headers: headers, body: body}, &p); err != nil {
+	if err := c.conn.Invoke(untimed{ctx}, "/Request/request", &payload{kind: kind, ip: c.source.ip, headers: headers, body: body}, &p); err != nil {
 		return bare(err)
 	}
 	var a answer

@@ -249,10 +249,14 @@ func (s *Source) each(ctx context.Context, try func(server) error) error {
 	for i := range s.servers {
 		at := (first + i) % len(s.servers)
 		err := try(s.servers[at])
+		if err == nil { // also where ctx has just ended: what try has opened is to be closed
+			s.last.Store(int32(at))
+			return nil
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err == nil || errors.Is(err, config.ErrIncomplete) || isFinal(err) {
+		if errors.Is(err, config.ErrIncomplete) || isFinal(err) {
 			s.last.Store(int32(at))
 			return err
 		}

@@ -108,6 +108,27 @@ func TestWatchIsLost(t *testing.T) {
 	}
 }
 
+// The end of a context is its own, however close it is to what gRPC makes of it.
+func TestDeadlinesAreTold(t *testing.T) {
+	f := newFake()
+	src := newSource(t, serve(t, f))
+	for range 50 {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		require.Equal(t, context.DeadlineExceeded, src.Watch(ctx, func() {}))
+		cancel()
+		f.mu.Lock()
+		f.silent = true
+		f.mu.Unlock()
+		ctx, cancel = context.WithTimeout(t.Context(), 2*time.Millisecond)
+		_, err := src.Load(ctx)
+		require.Equal(t, context.DeadlineExceeded, err)
+		cancel()
+		f.mu.Lock()
+		f.silent = false
+		f.mu.Unlock()
+	}
+}
+
 // Where a server is over its limit, or sends its clients elsewhere, while it is asked for a document.
 func TestLoadIsSentElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network, f *fake, src *nacossource.Source) {
