@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/goccy/go-yaml/token"
 )
@@ -20,11 +21,11 @@ func isSecretName(name string) bool {
 // hideSecrets hides the lines of fields that hold a secret, and remembers their values.
 func (s *source) hideSecrets(tokens token.Tokens) {
 	for _, t := range tokens { // a name whose colon is missing is part of the text before
-		if t.Type == token.StringType && brokenName.MatchString(t.Value) && strings.ContainsAny(t.Value, " \n") {
+		if t.Type == token.StringType && brokenName.MatchString(t.Value) && strings.ContainsAny(t.Value, " \n:") {
 			for line := t.Position.Line; line <= t.Position.Line+strings.Count(t.Origin, "\n"); line++ {
 				s.hidden[line] = true
 			}
-			for word := range strings.FieldsSeq(t.Value) {
+			for word := range strings.FieldsFuncSeq(t.Value, func(r rune) bool { return unicode.IsSpace(r) || r == ':' }) {
 				if len(word) >= shortest && len(s.suspects) < mostSecrets {
 					s.suspects = append(s.suspects, word)
 				}
