@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -28,8 +29,9 @@ type LogConfig struct {
 	// after a restart. Who has it and a log can find out keys by trying. Empty: a random one of this Log.
 	Secret []byte
 	// ErrorText is what a line says of the Err of an event, which is not nil; nil: [ErrorText] of it, which never holds a
-	// key. What another function returns is written as it is. It is called for lines that are written, on the path of
-	// requests, and must be safe for concurrent use.
+	// key. What another function returns is written as it is, and may be kept, as by a handler that writes later: a Log with
+	// one may keep keys. It is called for lines that are written, on the path of requests, and must be safe for concurrent
+	// use.
 	ErrorText func(limiter.Event) string
 }
 
@@ -44,25 +46,27 @@ const (
 //
 //	event            line                                                   level           how many
 //	decision         allowed                                                Debug           sampled
-//	                 blocked, or would be were the policy enforced          Info            sampled
+//	                 blocked: the rejection says it, and why                Debug           sampled
+//	                 would be blocked were the policy enforced              Info            sampled
 //	rejected         a request was refused, and why                         Info            sampled
 //	degraded         what it got instead                                    Info            sampled
-//	error            a policy could not decide                              Warn            sampled ¹
+//	error            a policy could not decide, or give units back          Warn            sampled ¹
 //	                 the client left                                        Debug           sampled
 //	store            a call failed                                          Warn            sampled
-//	                 it worked, or the caller left                          Debug           sampled
+//	                 it worked, or its caller left or ran out of time       Debug           sampled
 //	lease            leases held                                            Debug           sampled
 //	adapt            the limit moved, and for another reason than before    Info            sampled
 //	                 it moved on                                            Debug           sampled
 //	panic            a callback panicked                                    Error           1 a second
-//	store_state      a policy cannot decide; decides again                  Error; Info     all
-//	breaker          a limiter is away; is back                             Error; Info     all
+//	store_state      a policy cannot decide; decides again                  Error; Info     all ²
+//	breaker          a limiter is away; is back                             Warn; Info      all
 //	                 the probes in between                                  Debug           all
 //	memory           the table is full, and keys share cells; no more       Warn; Info      the changes
-//	reload           policies were applied; were refused                    Info; Error     all ²
+//	reload           policies were applied; were refused                    Info; Error     all ³
 //
-// ¹ Errors that any client can cause, as by sending no key, are counted apart, so that they cannot crowd out others. ² The
-// same refusal of the same source again and again, as where it is polled: Debug.
+// ¹ Errors that any client can cause, as by sending no key, are counted apart, so that they cannot crowd out others. ² Of a
+// policy that goes to and fro 4 a second, and then the last one, a second later at most. ³ The same refusal of the same
+// source again and again, as where it is polled: Debug.
 //
 // Sampled lines are those that come first in a second, as told by the times of the events, [LogConfig].Decisions of them.
 // The next line of that kind says how many there were in between as left_out, so nothing is lost but detail. After the last
@@ -71,22 +75,25 @@ const (
 // A key is never in a line. The attribute key is its hash, see [Log.Hash]. Nor is the text of an error, which may hold
 // one: see [ErrorText] for what is there instead.
 //
-// The guard and limiter/fallback log outages to the Logger of their own Config. With a Log as their Observer each outage is
-// logged twice; give them slog.New(slog.DiscardHandler) if that is too much. What they log beside that (a callback's first
-// panic with its stack, settings that are probably mistaken) is lost then.
+// The guard and limiter/fallback log outages to the Logger of their own Config, in the same words, but not where a Log is
+// their Observer or in a [Tee] that is. What they log beside that they still do, as a callback's first panic with its stack.
 //
-// A Log is safe for concurrent use and keeps nothing of a key. It hands the context of an event to the handler, for those
+// A Log is safe for concurrent use and keeps nothing of a key, but see [LogConfig].ErrorText. It hands the context of an event to the handler, for those
 // that look for a trace there. A line that is not written costs a few nanoseconds and no allocation; one that is written
 // takes as long as the handler does, on the path of the request. Make one with [NewLog].
 type Log struct {
 	log       *slog.Logger
 	secret    []byte
+	lends     bool // whole events, to a function of the user
 	errorText func(limiter.Event) string
 	sampler   sampler
 	state     logState
 }
 
-var _ limiter.Observer = (*Log)(nil)
+var (
+	_ limiter.Observer    = (*Log)(nil)
+	_ limiter.StateLogger = (*Log)(nil)
+)
 
 // NewLog returns a Log, or an error wrapping [limiter.ErrInvalid] that names everything wrong with c.
 func NewLog(c LogConfig) (*Log, error) {
@@ -111,7 +118,7 @@ func NewLog(c LogConfig) (*Log, error) {
 		l.secret = make([]byte, sha256.Size)
 		_, _ = rand.Read(l.secret) // never fails
 	}
-	if l.errorText == nil {
+	if l.lends = l.errorText != nil; !l.lends {
 		l.errorText = func(e limiter.Event) string { return ErrorText(e.Err) }
 	}
 	rate := uint32(defaultDecisions)
@@ -122,8 +129,17 @@ func NewLog(c LogConfig) (*Log, error) {
 	return l, nil
 }
 
-// KeepsNoKey returns l: of keys a hash is written, and nothing is kept.
-func (l *Log) KeepsNoKey() limiter.Observer { return l }
+// KeepsNoKey returns l: of keys a hash is written, and nothing is kept. With an ErrorText, which sees keys and may keep
+// them, it returns nil.
+func (l *Log) KeepsNoKey() limiter.Observer {
+	if l.lends {
+		return nil
+	}
+	return l
+}
+
+// LogsStates returns true: what stores and breakers go through is logged here.
+func (l *Log) LogsStates() bool { return true }
 
 // Hash returns the attribute key of lines about a key, which is given as its identity alone, such as "ip=203.0.113.7" (the
 // ID of a [limiter.Key]): $ and 22 characters, the first 16 bytes of an HMAC-SHA-256 under the Secret in base64url. The
@@ -146,6 +162,10 @@ func (l *Log) Observe(e limiter.Event) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	if e.Kind == limiter.EventStoreState {
+		l.flip(ctx, v, &e)
+		return
+	}
 	if !l.log.Enabled(ctx, v.level) {
 		return
 	}
@@ -156,11 +176,18 @@ func (l *Log) Observe(e limiter.Event) {
 			return
 		}
 	}
-	l.write(ctx, v, e, leftOut)
+	l.write(ctx, v, l.attributes(e), leftOut)
 }
 
-// write is the slow way.
-func (l *Log) write(ctx context.Context, v verdict, e limiter.Event, leftOut int64) {
+func (l *Log) write(ctx context.Context, v verdict, list []slog.Attr, leftOut int64) {
+	if leftOut > 0 {
+		list = append(list, slog.Int64("left_out", leftOut))
+	}
+	l.log.LogAttrs(ctx, v.level, v.text, list...)
+}
+
+// attributes are those of a line about e.
+func (l *Log) attributes(e limiter.Event) []slog.Attr {
 	b := attrs{list: make([]slog.Attr, 0, 12)}
 	b.text("policy", e.Policy)
 	switch e.Kind {
@@ -203,20 +230,17 @@ func (l *Log) write(ctx context.Context, v verdict, e limiter.Event, leftOut int
 	case limiter.EventReload:
 		b.text("source", e.Name)
 		b.text("hash", e.Hash)
-		b.text("result", e.Reason)
+		b.text("result", reloadResult(&e))
 	case limiter.EventLease:
 		b.add(slog.Int64("leases", e.Keys))
 	case limiter.EventAdapt:
-		b.text("limit", e.Decision.Limit.String())
+		b.text("limit", limitText(e.Decision.Limit))
 		b.text("reason", e.Reason)
 	}
 	if e.Err != nil {
 		b.text("error", l.errorText(e))
 	}
-	if leftOut > 0 {
-		b.add(slog.Int64("left_out", leftOut))
-	}
-	l.log.LogAttrs(ctx, v.level, v.text, b.list...)
+	return b.list
 }
 
 // attrs are the attributes of a line.
@@ -238,7 +262,7 @@ func (b *attrs) key(l *Log, k limiter.Key) {
 }
 
 func (b *attrs) decision(d *limiter.Decision) {
-	b.add(slog.String("via", d.Via.String()), slog.String("limit", d.Limit.String()), slog.Int("remaining", d.Remaining))
+	b.add(slog.String("via", d.Via.String()), slog.String("limit", limitText(d.Limit)), slog.Int("remaining", d.Remaining))
 	switch {
 	case d.Allowed:
 	case d.RetryAfter == limiter.Never:
@@ -247,6 +271,14 @@ func (b *attrs) decision(d *limiter.Decision) {
 	default:
 		b.add(slog.Duration("retry_after", d.RetryAfter))
 	}
+}
+
+// limitText is the limit as policies write it. A bound on requests in flight has no period.
+func limitText(l limiter.Limit) string {
+	if l == (limiter.Limit{Burst: l.Burst}) && l.Burst > 0 {
+		return strconv.Itoa(l.Burst) + " in flight"
+	}
+	return l.String()
 }
 
 func storeState(state uint8) string {

@@ -1,8 +1,6 @@
 package observe
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -34,6 +32,9 @@ const (
 	classes
 )
 
+// reasonDeadline is why a call to a store failed whose caller gave it no time.
+const reasonDeadline = "deadline"
+
 // verdict is what becomes of an event. Without a text there is no line.
 type verdict struct {
 	class class
@@ -51,7 +52,7 @@ func (l *Log) judge(e *limiter.Event) verdict {
 		case limiter.OutcomeShadowBlocked:
 			return verdict{classShadow, slog.LevelInfo, "spillway: would be blocked"}
 		default:
-			return verdict{classBlocked, slog.LevelInfo, "spillway: blocked"}
+			return verdict{classBlocked, slog.LevelDebug, "spillway: blocked"} // the refusal says it, and why
 		}
 	case limiter.EventRejected:
 		return verdict{classRejected, slog.LevelInfo, "spillway: a request is refused"}
@@ -70,8 +71,8 @@ func (l *Log) judge(e *limiter.Event) verdict {
 		switch {
 		case e.Err == nil:
 			return verdict{classStore, slog.LevelDebug, "spillway: a call to a store"}
-		case errors.Is(e.Err, context.Canceled):
-			return verdict{classCanceled, slog.LevelDebug, "spillway: the caller left during a call to a store"}
+		case e.Reason == limiter.ReasonCanceled, e.Reason == reasonDeadline:
+			return verdict{classCanceled, slog.LevelDebug, "spillway: a call to a store ended with its caller"}
 		}
 		return verdict{classStoreFailed, slog.LevelWarn, "spillway: a call to a store failed"}
 	case limiter.EventMemory:
@@ -99,6 +100,8 @@ func judgeError(e *limiter.Event) verdict {
 		return verdict{classClient, slog.LevelWarn, "spillway: a client's address cannot be told; its nearest verified hop is counted"}
 	case limiter.ReasonNoKey:
 		return verdict{classClient, slog.LevelWarn, "spillway: a request has no key"}
+	case limiter.ReasonRefund:
+		return verdict{classError, slog.LevelWarn, "spillway: units could not be given back"}
 	}
 	return verdict{classError, slog.LevelWarn, "spillway: a policy could not decide"}
 }
@@ -106,6 +109,10 @@ func judgeError(e *limiter.Event) verdict {
 func (l *Log) judgeMemory(e *limiter.Event) verdict {
 	l.state.mu.Lock()
 	defer l.state.mu.Unlock()
+	if e.State != 0 { // closed; one of that name that is made later begins anew
+		delete(l.state.memory, e.Name)
+		return verdict{}
+	}
 	was := l.state.memory[e.Name]
 	now := overflow{sum: e.Overflow, rises: e.Overflow > was.sum}
 	if e.Overflow < was.sum {
@@ -127,11 +134,11 @@ func (l *Log) judgeBreaker(e *limiter.Event) verdict {
 	switch e.State {
 	case limiter.BreakerOpen:
 		if was = swap(&l.state, &l.state.away, e.Name, true); !was {
-			return verdict{unsampled, slog.LevelError, "spillway: a limiter is away"}
+			return verdict{unsampled, slog.LevelWarn, "spillway: a limiter is away, its substitute decides"}
 		}
 	case limiter.BreakerClosed:
 		if was = swap(&l.state, &l.state.away, e.Name, false); was {
-			return verdict{unsampled, slog.LevelInfo, "spillway: a limiter is back"}
+			return verdict{unsampled, slog.LevelInfo, "spillway: a limiter is back and decides again"}
 		}
 	}
 	return verdict{unsampled, slog.LevelDebug, "spillway: a circuit breaker changed"}
@@ -139,8 +146,8 @@ func (l *Log) judgeBreaker(e *limiter.Event) verdict {
 
 func (l *Log) judgeReload(e *limiter.Event) verdict {
 	refused := ""
-	if e.Err != nil || e.Reason != "ok" {
-		refused = e.Reason + "\x00" + e.Hash
+	if result := reloadResult(e); result != limiter.ReasonOK {
+		refused = result + "\x00" + e.Hash
 	}
 	was := swap(&l.state, &l.state.refused, e.Name, refused)
 	switch {
@@ -152,6 +159,17 @@ func (l *Log) judgeReload(e *limiter.Event) verdict {
 	return verdict{unsampled, slog.LevelError, "spillway: new policies are refused, the former go on"}
 }
 
+// reloadResult is what came of a reload, as metrics count it.
+func reloadResult(e *limiter.Event) string {
+	switch {
+	case e.Reason != "":
+		return e.Reason
+	case e.Err != nil:
+		return limiter.ReasonInvalid
+	}
+	return limiter.ReasonOK
+}
+
 // logState is what events are compared with, by the name of a limiter or source, or by the policy.
 type logState struct {
 	mu      sync.Mutex
@@ -159,6 +177,7 @@ type logState struct {
 	away    map[string]bool
 	refused map[string]string // what for; "": applied
 	adapt   map[string]string // the last reason
+	flips   map[string]*flips // of policies that cannot decide and do again
 }
 
 type overflow struct {

@@ -85,11 +85,6 @@ func TestNewLogNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestLogKeepsNoKey(t *testing.T) {
-	l, _ := newLog(t, slog.LevelInfo, observe.LogConfig{})
-	require.Same(t, l, l.KeepsNoKey())
-}
-
 // TestEveryKindHasItsLine holds one case at least for each kind there is, also those that are added later.
 func TestEveryKindHasItsLine(t *testing.T) {
 	limit := limiter.PerMinute(10)
@@ -110,8 +105,14 @@ func TestEveryKindHasItsLine(t *testing.T) {
 			Kind: limiter.EventDecision, Policy: "p", Key: aKey, N: 1, Outcome: limiter.OutcomeBlocked,
 			Decision: limiter.Decision{Limit: limit, RetryAfter: time.Second, Via: limiter.ViaDenyCache},
 		}, line{
-			"level": "INFO", "msg": "spillway: blocked", "policy": "p", "outcome": "blocked", "key": hash, "n": 1.0,
+			"level": "DEBUG", "msg": "spillway: blocked", "policy": "p", "outcome": "blocked", "key": hash, "n": 1.0,
 			"via": "deny_cache", "limit": "10/m", "remaining": 0.0, "retry_after": 1e9,
+		}},
+		{limiter.Event{
+			Kind: limiter.EventDecision, Policy: "p", N: 1, Decision: limiter.Decision{Allowed: true, Limit: limiter.Limit{Burst: 5}, Remaining: 4},
+		}, line{
+			"level": "DEBUG", "msg": "spillway: allowed", "policy": "p", "outcome": "allowed", "n": 1.0, "via": "memory",
+			"limit": "5 in flight", "remaining": 4.0,
 		}},
 		{limiter.Event{
 			Kind: limiter.EventDecision, Policy: "p", N: 11, Outcome: limiter.OutcomeShadowBlocked,
@@ -150,6 +151,10 @@ func TestEveryKindHasItsLine(t *testing.T) {
 			"level": "DEBUG", "msg": "spillway: the client left before a decision", "policy": "p", "cause": "canceled",
 			"error": "context canceled",
 		}},
+		{limiter.Event{Kind: limiter.EventError, Policy: "p", Reason: limiter.ReasonRefund, Err: cause}, line{
+			"level": "WARN", "msg": "spillway: units could not be given back", "policy": "p", "cause": "refund",
+			"error": "limiter: store unavailable",
+		}},
 		{limiter.Event{Kind: limiter.EventStoreState, Policy: "p", State: 1, Reason: limiter.ReasonUnavailable, Err: cause}, line{
 			"level": "ERROR", "msg": "spillway: a policy cannot decide", "policy": "p", "state": "failing",
 			"cause": "unavailable", "error": "limiter: store unavailable",
@@ -169,8 +174,12 @@ func TestEveryKindHasItsLine(t *testing.T) {
 			"duration": 1e6, "cause": "refused", "error": "limiter: store unavailable",
 		}},
 		{limiter.Event{Kind: limiter.EventStore, Name: "redis", Op: "take", Reason: "canceled", Err: context.Canceled}, line{
-			"level": "DEBUG", "msg": "spillway: the caller left during a call to a store", "limiter": "redis", "op": "take",
+			"level": "DEBUG", "msg": "spillway: a call to a store ended with its caller", "limiter": "redis", "op": "take",
 			"n": 0.0, "duration": 0.0, "cause": "canceled", "error": "context canceled",
+		}},
+		{limiter.Event{Kind: limiter.EventStore, Name: "redis", Op: "take", Reason: "deadline", Err: context.DeadlineExceeded}, line{
+			"level": "DEBUG", "msg": "spillway: a call to a store ended with its caller", "limiter": "redis", "op": "take",
+			"n": 0.0, "duration": 0.0, "cause": "deadline", "error": "context deadline exceeded",
 		}},
 		{limiter.Event{Kind: limiter.EventMemory, Name: "m", Keys: 10}, nil},
 		{limiter.Event{Kind: limiter.EventMemory, Name: "m", Keys: 20, Overflow: 1}, line{
@@ -178,17 +187,24 @@ func TestEveryKindHasItsLine(t *testing.T) {
 			"keys": 20.0, "overflow": 1.0,
 		}},
 		{limiter.Event{Kind: limiter.EventBreaker, Name: "b", State: limiter.BreakerOpen, Err: cause}, line{
-			"level": "ERROR", "msg": "spillway: a limiter is away", "limiter": "b", "state": "open",
+			"level": "WARN", "msg": "spillway: a limiter is away, its substitute decides", "limiter": "b", "state": "open",
 			"error": "limiter: store unavailable",
 		}},
 		{limiter.Event{Kind: limiter.EventBreaker, Name: "b", State: limiter.BreakerHalfOpen}, line{
 			"level": "DEBUG", "msg": "spillway: a circuit breaker changed", "limiter": "b", "state": "half_open",
 		}},
 		{limiter.Event{Kind: limiter.EventBreaker, Name: "b", State: limiter.BreakerClosed}, line{
-			"level": "INFO", "msg": "spillway: a limiter is back", "limiter": "b", "state": "closed",
+			"level": "INFO", "msg": "spillway: a limiter is back and decides again", "limiter": "b", "state": "closed",
 		}},
 		{limiter.Event{Kind: limiter.EventReload, Name: "file", Hash: "ab", Reason: "ok"}, line{
 			"level": "INFO", "msg": "spillway: new policies are applied", "source": "file", "hash": "ab", "result": "ok",
+		}},
+		{limiter.Event{Kind: limiter.EventReload, Name: "other", Hash: "ab"}, line{
+			"level": "INFO", "msg": "spillway: new policies are applied", "source": "other", "hash": "ab", "result": "ok",
+		}},
+		{limiter.Event{Kind: limiter.EventReload, Name: "other", Hash: "ac", Err: cause}, line{
+			"level": "ERROR", "msg": "spillway: new policies are refused, the former go on", "source": "other", "hash": "ac",
+			"result": "invalid", "error": "limiter: store unavailable",
 		}},
 		{limiter.Event{Kind: limiter.EventReload, Name: "file", Hash: "cd", Reason: "invalid", Err: cause}, line{
 			"level": "ERROR", "msg": "spillway: new policies are refused, the former go on", "source": "file", "hash": "cd",
@@ -231,15 +247,15 @@ func TestOutagesAreLoggedAndNotTheProbes(t *testing.T) {
 			l.Observe(limiter.Event{Kind: limiter.EventBreaker, Name: name, State: state})
 		}
 		require.Equal(t, []line{
-			{"level": "ERROR", "msg": "spillway: a limiter is away", "limiter": name, "state": "open"},
-			{"level": "INFO", "msg": "spillway: a limiter is back", "limiter": name, "state": "closed"},
-			{"level": "ERROR", "msg": "spillway: a limiter is away", "limiter": name, "state": "open"},
+			{"level": "WARN", "msg": "spillway: a limiter is away, its substitute decides", "limiter": name, "state": "open"},
+			{"level": "INFO", "msg": "spillway: a limiter is back and decides again", "limiter": name, "state": "closed"},
+			{"level": "WARN", "msg": "spillway: a limiter is away, its substitute decides", "limiter": name, "state": "open"},
 		}, p.lines(t))
 	}
 }
 
 func TestChangesAreNotedThoughNotLogged(t *testing.T) {
-	l, p := newLog(t, slog.LevelError, observe.LogConfig{})
+	l, p := newLog(t, slog.LevelWarn, observe.LogConfig{})
 	for range 2 {
 		l.Observe(limiter.Event{Kind: limiter.EventBreaker, State: limiter.BreakerOpen})
 		require.Len(t, p.lines(t), 1)
@@ -278,6 +294,13 @@ func TestMemoryIsLoggedWhereItsOverflowBeginsAndEnds(t *testing.T) {
 	} {
 		require.Equal(t, step.want, see(step.name, step.overflow), "step %d", i)
 	}
+
+	// One that is closed is forgotten, and what is made later is another.
+	require.Equal(t, []string{"WARN"}, see("a", 20))
+	l.Observe(limiter.Event{Kind: limiter.EventMemory, Name: "a", Overflow: 20, State: 1})
+	require.Empty(t, p.lines(t))
+	require.Empty(t, see("a", 0))
+	require.Equal(t, []string{"WARN"}, see("a", 1))
 }
 
 func TestARefusedReloadIsToldOnce(t *testing.T) {

@@ -74,11 +74,12 @@ func (w *walk) visit(err error) {
 		}
 		named = true
 	case interface{ Label() string }: // a fault of a call to a store
-		if named = slices.Contains(labels, e.Label()); named {
+		label := e.Label()
+		if named = slices.Contains(labels, label); named {
 			known := len(w.parts) + 1 // and that the store is unavailable
 			defer func() {
 				if len(w.parts) <= known {
-					w.say(e.Label())
+					w.say(label)
 				}
 			}()
 		}
