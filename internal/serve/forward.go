@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -77,7 +76,7 @@ func (p *peers) forward(r *httputil.ProxyRequest) {
 		out["X-Forwarded-For"] = in["X-Forwarded-For"]
 	default: // its X-Forwarded-For may be the client's own
 		delete(out, "X-Forwarded-For")
-		if addr, err := p.client.Resolve(r.In); err == nil {
+		if addr, err := p.client.Resolve(r.In); err == nil && addr != peerOf(r.In) {
 			out["X-Forwarded-For"] = []string{addr.String()}
 		}
 	}
@@ -105,13 +104,18 @@ func (p *peers) drop(h http.Header) {
 	}
 }
 
+func peerOf(r *http.Request) netip.Addr {
+	p, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return p.Addr().Unmap().WithZone("")
+}
+
 // element is what this proxy adds to Forwarded (RFC 7239).
 func element(r *http.Request) string {
 	peer := "unknown"
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		if peer = host; strings.Contains(host, ":") {
-			peer = `"[` + host + `]"`
-		}
+	if addr := peerOf(r); addr.Is4() {
+		peer = addr.String()
+	} else if addr.IsValid() {
+		peer = `"[` + addr.String() + `]"`
 	}
 	proto := "http"
 	if r.TLS != nil {
