@@ -22,6 +22,10 @@ type Binder interface {
 	Bind(policy string) (o Observer, release func())
 }
 
+// StateLogger is an [Observer] that writes to a log when stores fail and recover and breakers change. Guards and the
+// limiters of this module leave their own lines on that out then, so that there are none twice.
+type StateLogger interface{ LogsStates() bool }
+
 // EventKind says what an [Event] reports. The set is complete: later packages emit the kinds that are theirs.
 type EventKind uint8
 
@@ -31,9 +35,10 @@ const (
 	EventDecision EventKind = iota + 1
 	// EventRejected: a request was refused on account of Policy. Reason; Key, Decision where there is one.
 	EventRejected
-	// EventDegraded: a refused request was served otherwise. Policy, Mode.
+	// EventDegraded: a refused request was served otherwise: one event for each policy that refused it. Policy, Mode.
 	EventDegraded
-	// EventError: a policy could not decide. Policy, Reason (the cause), Err.
+	// EventError: a policy could not decide. Policy, Reason (the cause), Err. With [ReasonRefund] it has decided, and could not
+	// give units back; with [ReasonClientIP] no policy is meant.
 	EventError
 	// EventStoreState: deciding for Policy began to fail (State 1) or works again (State 0). Err is the first cause.
 	EventStoreState
@@ -42,9 +47,10 @@ const (
 	// EventStore: one call to a shared store. Name, Op, Duration, N (takes in the call); Err and Reason (a short cause such as
 	// "timeout", "oom", or "canceled" where the caller left) if it failed.
 	EventStore
-	// EventMemory: the table of a memory store. Name, Keys, Overflow (takes on shared overflow cells so far).
+	// EventMemory: the table of a memory store. Name, Keys, Overflow (takes on shared overflow cells so far). State 1: it has
+	// been closed.
 	EventMemory
-	// EventBreaker: a circuit breaker changed. Name, State ([BreakerClosed], [BreakerHalfOpen], [BreakerOpen]); Err is the
+	// EventBreaker: a circuit breaker was made, changed or is no more. Name, State ([BreakerClosed], [BreakerHalfOpen], [BreakerOpen]); Err is the
 	// last failure where it opened.
 	EventBreaker
 	// EventReload: a new set of policies was applied or refused, or what is in force is again what its source has. Name (the
@@ -111,6 +117,7 @@ const (
 	ReasonInvalid     = "invalid"     // the limit or cost is malformed
 	ReasonUnsupported = "unsupported" // the limiter cannot do what the policy asks
 	ReasonCanceled    = "canceled"    // the request's context ended first
+	ReasonRefund      = "refund"      // units could not be given back
 	ReasonPanic       = "panic"       // a callback panicked
 	ReasonClientIP    = "client_ip"   // the client could not be told, and its nearest verified hop was counted
 )

@@ -33,8 +33,8 @@ type Config struct {
 	// Observer sees every decision; nil: nobody. Its panics are contained.
 	Observer Observer
 	// Logger is told of changes: a store that stops or resumes answering, panics in callbacks, settings that are
-	// probably not meant. nil: slog.Default. It is given no keys; what functions of the application return as errors, or
-	// panic with, is logged as it is.
+	// probably not meant. nil: slog.Default. Keys never appear in it, so texts of errors
+	// that may hold one do not either: an Observer sees the errors themselves.
 	Logger *slog.Logger
 	// MaxWaiting bounds the requests held back for their turn at once, over all policies; one more is refused. Zero:
 	// 1024. −1: none is held.

@@ -55,14 +55,14 @@ func (v *visit) degrade(before []string) (Pass, bool) {
 		}
 		switch out {
 		case degrade.Done:
-			v.guard.degraded(v.r.Context(), a, d.Mode, x.status.get())
+			v.degraded(d.Mode, x.status.get())
 			if x.broken {
 				// The client must see that the response is cut off, and not take it for a whole one.
 				panic(http.ErrAbortHandler)
 			}
 			return Pass{}, true
 		case degrade.Proceed:
-			v.guard.degraded(v.r.Context(), a, d.Mode, 0)
+			v.degraded(d.Mode, 0)
 			info := degrade.Info{Policy: a.Name, Mode: d.Mode, Cause: cause, RetryAfter: refusal.RetryAfter}
 			return Pass{next: true, w: v.w, r: v.r.WithContext(degrade.NewContext(v.context(), info))}, true
 		}

@@ -277,7 +277,7 @@ func (v *visit) refundTake(p *policy, k int) {
 	err := v.giveOne(p, s.refunder, t)
 	t.Decision.Mark = 0
 	if err != nil && !errors.Is(err, errPanic) {
-		v.guard.undecided(v.r.Context(), p, t.Key, err)
+		v.guard.unrefunded(v.r.Context(), p, t.Key, err)
 	}
 }
 

@@ -90,7 +90,7 @@ func (v *visit) tell(e *limiter.Event) {
 		case a.decided:
 			e.Key = a.key
 			a.policy.decided(e, a.cost, &v.takes[a.take].Decision, a.violated || a.full)
-		case a.bound >= 0:
+		case a.bound >= 0 && a.err == nil:
 			e.Key = a.counted()
 			a.policy.decided(e, 1, &v.bounds[a.bound], a.full)
 		}
@@ -146,9 +146,15 @@ func (v *visit) observeCanceled() {
 	}
 }
 
-// degraded reports what a refused request got instead.
-func (c *core) degraded(ctx context.Context, a *active, mode string, status int) {
-	c.emit(a.policy, &limiter.Event{Kind: limiter.EventDegraded, Context: ctx, Time: time.Now(), Key: a.key, Mode: mode, N: status})
+// degraded reports what a refused request got instead, for every policy that refused it.
+func (v *visit) degraded(mode string, status int) {
+	for k := range v.active {
+		if a := &v.active[k]; a.refuses() {
+			v.guard.emit(a.policy, &limiter.Event{
+				Kind: limiter.EventDegraded, Context: v.r.Context(), Time: time.Now(), Key: a.counted(), Mode: mode, N: status,
+			})
+		}
+	}
 }
 
 // undecided counts a policy that could not decide, and logs the first of a row.
@@ -156,17 +162,36 @@ func (c *core) undecided(ctx context.Context, p *policy, key limiter.Key, err er
 	now := time.Now()
 	reason := reasonOf(err)
 	c.emit(p, &limiter.Event{Kind: limiter.EventError, Context: ctx, Time: now, Key: key, Reason: reason, Err: err})
-	if p.state.undecided.CompareAndSwap(false, true) {
-		c.emit(p, &limiter.Event{Kind: limiter.EventStoreState, Time: now, State: 1, Reason: reason, Err: err})
+	if !p.state.fails() {
+		return
+	}
+	c.emit(p, &limiter.Event{Kind: limiter.EventStoreState, Time: now, State: 1, Reason: reason, Err: err})
+	if !c.watch.logsStates {
 		c.log.Error("spillway: a policy cannot decide", "policy", p.Name, "cause", reason, "error", errtext.Of(err))
 	}
+}
+
+// decidedAgain ends a row of undecided.
+func (c *core) decidedAgain(p *policy) {
+	if !p.state.recovers() {
+		return
+	}
+	c.emit(p, &limiter.Event{Kind: limiter.EventStoreState, Time: time.Now()})
+	if !c.watch.logsStates {
+		c.log.Info("spillway: a policy decides again", "policy", p.Name)
+	}
+}
+
+// unrefunded counts units that could not be given back. The request was decided, so it is no state of the store.
+func (c *core) unrefunded(ctx context.Context, p *policy, key limiter.Key, err error) {
+	c.emit(p, &limiter.Event{Kind: limiter.EventError, Context: ctx, Time: time.Now(), Key: key, Reason: limiter.ReasonRefund, Err: err})
 }
 
 // keyless tells once for each policy why requests are answered with 403: a client sees no more than that.
 func (c *core) keyless(p *policy, err error) {
 	if p.state.keyless.CompareAndSwap(false, true) {
 		c.log.Warn("spillway: requests without a key are refused; OnNoKey can let other policies decide. "+
-			"Is the guard in front of what sets the key?", "policy", p.Name, "cause", err)
+			"Is the guard in front of what sets the key?", "policy", p.Name, "cause", errtext.Of(err))
 	}
 }
 
@@ -175,7 +200,7 @@ func (c *core) keyless(p *policy, err error) {
 func (c *core) malformed(p *policy, err error) {
 	if !errors.Is(err, errPanic) && p.state.malformed.CompareAndSwap(false, true) {
 		c.log.Error("spillway: a policy cannot decide some requests, which are refused with 503; this is told once",
-			"policy", p.Name, "cause", reasonOf(err), "error", err)
+			"policy", p.Name, "cause", reasonOf(err), "error", errtext.Of(err))
 	}
 }
 
@@ -184,14 +209,6 @@ func (c *core) ignored(peer string) {
 	if c.ignoring.CompareAndSwap(false, true) {
 		c.log.Warn("spillway: a peer that is not in ClientIP.TrustedProxies sent client addresses, which are not believed. "+
 			"If it is a proxy of yours, all its clients share one key", "peer", peer)
-	}
-}
-
-// decidedAgain ends a row of undecided.
-func (c *core) decidedAgain(p *policy) {
-	if p.state.undecided.CompareAndSwap(true, false) {
-		c.emit(p, &limiter.Event{Kind: limiter.EventStoreState, Time: time.Now()})
-		c.log.Info("spillway: a policy decides again", "policy", p.Name)
 	}
 }
 
@@ -207,7 +224,7 @@ func (c *core) panicked(ctx context.Context, p *policy, callback string, value a
 	})
 	c.panics.Do(func() {
 		c.log.Error("spillway: a callback panicked; further panics are only counted", "policy", name, "callback", callback,
-			"panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+			"panic", panicText(value), "stack", string(debug.Stack()))
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/middleware"
@@ -110,5 +111,33 @@ func TestObserverMeetsNoPanic(t *testing.T) {
 	require.PanicsWithValue(t, "boom", func() {
 		serve(g, request("GET", "/"), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }))
 	})
-	require.Equal(t, 5, n)
+	require.Equal(t, 4, n)
+}
+
+// Each policy that refused is told of the substitute, so that refusals without one can be counted.
+func TestSubstitutesCountForAllThatRefused(t *testing.T) {
+	o := new(recorder)
+	page := degrade.Func(func(w http.ResponseWriter, _ *http.Request, _ *degrade.Denial) degrade.Outcome {
+		w.WriteHeader(200)
+		return degrade.Done
+	})
+	g := newGuard(t, config{Observer: o, Policies: byIP(
+		policy{Name: "a", Limit: limiter.PerDay(1), Degrade: page}, policy{Name: "b", Limit: limiter.PerDay(1), Degrade: page},
+		policy{Name: "c", Limit: perMinute}, policy{Name: "d", Limit: limiter.PerDay(1), Shadow: true},
+	)})
+	get(g, "192.0.2.7")
+	o.take()
+	require.Equal(t, 200, get(g, "192.0.2.7").Code)
+	require.Equal(t, []string{
+		"a blocked", "b blocked", "c allowed", "d shadow_blocked", "a rejected quota", "b rejected quota", "a degraded func", "b degraded func",
+	}, o.take())
+}
+
+// A request that could not be decided is no decision, though there was room in flight for it.
+func TestUndecidedIsNoDecision(t *testing.T) {
+	f, o := newFake(), new(recorder)
+	f.fail(errAway)
+	g := newGuard(t, config{Limiter: f, Observer: o, Policies: byIP(policy{Name: "a", Limit: perMinute, InFlight: 5})})
+	require.Equal(t, 200, get(g, "192.0.2.7").Code)
+	require.Equal(t, []string{"a error unavailable", "a state 1"}, o.take())
 }

@@ -39,7 +39,8 @@ type core struct {
 }
 
 // New returns the guard of cfg. The error names everything that is wrong, joined. New calls each key function once with
-// an empty request to find what is wrong with its settings; it does no I/O and starts nothing.
+// an empty request to find what is wrong with its settings; it does no I/O and starts nothing. Who gives a guard up while the
+// process goes on calls Update(nil), which tells a [limiter.Binder] that the policies are gone.
 func New(cfg Config) (*Guard, error) {
 	c := &core{log: cfg.Logger}
 	if c.log == nil {

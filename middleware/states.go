@@ -3,6 +3,7 @@ package middleware
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // states keeps what outlives a snapshot.
@@ -25,10 +26,28 @@ func (s *states) of(p *policy) *policyState {
 	return x
 }
 
+// calm is how long a policy has to decide again before that is told: where some of its keys cannot be decided and others
+// can, as on a Cluster without one of its servers, every request would be a change.
+const calm = time.Second
+
+var began = time.Now()
+
+// fails notes a failure, and reports whether it is the first of a row.
+func (s *policyState) fails() bool {
+	s.failed.Store(int64(time.Since(began)))
+	return s.undecided.CompareAndSwap(false, true)
+}
+
+// recovers reports whether a row of failures has ended.
+func (s *policyState) recovers() bool {
+	return s.undecided.Load() && int64(time.Since(began))-s.failed.Load() >= int64(calm) && s.undecided.CompareAndSwap(true, false)
+}
+
 // policyState is what outlives a change of the policies: it belongs to the policy's name and stage.
 type policyState struct {
-	undecided atomic.Bool // no decision could be made at the last request
-	keyless   atomic.Bool // it has been told that requests have no key
-	malformed atomic.Bool // and that some are malformed
+	undecided atomic.Bool  // it has been told that no decision can be made
+	failed    atomic.Int64 // when that was so last, in nanoseconds since began
+	keyless   atomic.Bool  // it has been told that requests have no key
+	malformed atomic.Bool  // and that some are malformed
 	inflight  inflight
 }

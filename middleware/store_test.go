@@ -77,31 +77,73 @@ func without(list []string, drop string) (out []string) {
 	return out
 }
 
-// An outage is logged once when it begins and once when it ends, and counted every time.
+// An outage is logged once when it begins and once when it has been over for a second, and counted every time.
 func TestOutageIsLoggedOncePerChange(t *testing.T) {
-	f, o, log := newFake(), new(recorder), new(logged)
-	g := newGuard(t, config{Limiter: f, Observer: o, Logger: log.logger(), Policies: byIP(policy{Name: "a", Limit: perMinute})})
-	for range 2 {
-		f.fail(errAway)
-		for range 5 {
+	synctest.Test(t, func(t *testing.T) {
+		f, o, log := newFake(), new(recorder), new(logged)
+		g := newGuard(t, config{Limiter: f, Observer: o, Logger: log.logger(), Policies: byIP(policy{Name: "a", Limit: perMinute})})
+		for range 2 {
+			f.fail(errAway)
+			for range 5 {
+				get(g, "192.0.2.7")
+			}
+			require.Equal(t, []string{
+				"a error unavailable", "a state 1", "a error unavailable", "a error unavailable", "a error unavailable", "a error unavailable",
+			}, o.take())
+			require.Equal(t, 1, strings.Count(log.take(), "\n"))
+			require.NoError(t, g.Update(byIP(policy{Name: "a", Limit: limiter.PerMinute(9)})), "which is no change")
 			get(g, "192.0.2.7")
+			require.Empty(t, log.take())
+			o.take()
+			f.fail(nil)
+			get(g, "192.0.2.7")
+			time.Sleep(time.Second - 1)
+			get(g, "192.0.2.7")
+			require.Equal(t, []string{"a allowed", "a allowed"}, o.take())
+			time.Sleep(1)
+			for range 2 {
+				get(g, "192.0.2.7")
+			}
+			require.Equal(t, []string{"a state 0", "a allowed", "a allowed"}, o.take())
+			require.Equal(t, 1, strings.Count(log.take(), "decides again"))
 		}
-		require.Equal(t, []string{
-			"a error unavailable", "a state 1", "a error unavailable", "a error unavailable", "a error unavailable", "a error unavailable",
-		}, o.take())
+	})
+}
+
+// Where some keys can be decided and others cannot, as on a Cluster without one of its servers, no request is a change.
+func TestHalfAnOutageIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, o, log := newFake(), new(recorder), new(logged)
+		g := newGuard(t, config{Limiter: f, Observer: o, Logger: log.logger(), Policies: byIP(policy{Name: "a", Limit: limiter.PerSecond(1000)})})
+		for k := range 1000 {
+			f.fail(nil)
+			if k%2 == 0 {
+				f.fail(errAway)
+			}
+			get(g, "192.0.2.7")
+			time.Sleep(time.Millisecond)
+		}
 		require.Equal(t, 1, strings.Count(log.take(), "\n"))
-		require.NoError(t, g.Update(byIP(policy{Name: "a", Limit: limiter.PerMinute(9)})), "which is no change")
+	})
+}
+
+// An observer that logs states spares the guard its lines.
+func TestStatesAreLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, log := newFake(), new(logged)
+		g := newGuard(t, config{Limiter: f, Observer: logsStates{new(recorder)}, Logger: log.logger(), Policies: byIP(policy{Name: "a", Limit: perMinute})})
+		f.fail(errAway)
+		get(g, "192.0.2.7")
+		f.fail(nil)
+		time.Sleep(time.Second)
 		get(g, "192.0.2.7")
 		require.Empty(t, log.take())
-		o.take()
-		f.fail(nil)
-		for range 2 {
-			get(g, "192.0.2.7")
-		}
-		require.Equal(t, []string{"a state 0", "a allowed", "a allowed"}, o.take())
-		require.Equal(t, 1, strings.Count(log.take(), "decides again"))
-	}
+	})
 }
+
+type logsStates struct{ *recorder }
+
+func (logsStates) LogsStates() bool { return true }
 
 // A request whose context has ended is no failure of the store: it is not answered 429 or 503, not counted as an error of
 // it, not logged, and has taken nothing.
@@ -261,5 +303,5 @@ func TestGivingBackFails(t *testing.T) {
 		policy{Name: "a", Limit: perMinute, Limiter: a}, policy{Name: "b", Limit: limiter.PerDay(1), Limiter: b})})
 	get(g, "192.0.2.7")
 	require.Equal(t, 429, get(g, "192.0.2.7").Code)
-	require.Contains(t, o.take(), "a error unavailable")
+	require.Contains(t, o.take(), "a error refund")
 }

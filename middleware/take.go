@@ -252,9 +252,7 @@ func (v *visit) decided(from int) {
 		} else if a.Shadow {
 			a.violated = !v.takes[a.take].Decision.Allowed
 		}
-		if a.state.undecided.Load() {
-			v.guard.decidedAgain(a.policy)
-		}
+		v.guard.decidedAgain(a.policy)
 	}
 }
 

@@ -98,7 +98,7 @@ func (g *Guard) examine(r *http.Request, known []Entry, look bool) (Verdict, err
 		return Verdict{}, ended(r.Context())
 	case out == unavailable, out == broken:
 		if !look {
-			v.observe()
+			v.observe() // what becomes of it is the caller's to say
 		}
 		return Verdict{}, v.firstError()
 	case !look && out == passes:
@@ -153,14 +153,15 @@ func (g *Guard) Take(ctx context.Context, policy, key string, n int) (limiter.De
 	now := g.clock.now()
 	k, d, err := g.takeOf(ctx, p, id, n, now)
 	if err != nil {
-		if ended(ctx) == nil && !errors.Is(err, errPanic) {
+		switch {
+		case errors.Is(err, errPanic): // which is no state of the store
+			g.emit(p, &limiter.Event{Kind: limiter.EventError, Context: ctx, Time: now, Key: k, Reason: limiter.ReasonPanic, Err: err})
+		case ended(ctx) == nil:
 			g.undecided(ctx, p, k, err)
 		}
 		return limiter.Decision{}, err
 	}
-	if p.state.undecided.Load() {
-		g.decidedAgain(p)
-	}
+	g.decidedAgain(p)
 	if g.watch.observer != nil {
 		g.observeTake(ctx, now, p, k, n, &d)
 	}

@@ -230,6 +230,7 @@ func TestTake(t *testing.T) {
 		}
 		require.Equal(t, []string{"sms error unavailable", "sms state 1", "sms error unavailable", "sms error unavailable"}, o.take())
 		f.fail(nil)
+		time.Sleep(time.Second)
 		_, err = g.Take(ctx, "sms", "k", 1)
 		require.NoError(t, err)
 		require.Equal(t, []string{"sms state 0", "sms allowed"}, o.take())
@@ -243,6 +244,6 @@ func TestTake(t *testing.T) {
 		_, err = g.Take(ctx, "sms", "k", 1)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, limiter.ErrUnavailable)
-		require.Equal(t, []string{"sms panic Take"}, o.take())
+		require.Equal(t, []string{"sms panic Take", "sms error panic"}, o.take())
 	})
 }

@@ -3,6 +3,8 @@ package middleware
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
+	"runtime/debug"
 	"sync"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -12,6 +14,7 @@ import (
 type watch struct {
 	observer   limiter.Observer // nil: nobody
 	keepsNoKey bool
+	logsStates bool
 	log        *slog.Logger
 	blind      sync.Once
 }
@@ -25,6 +28,8 @@ func (w *watch) init(o limiter.Observer, log *slog.Logger) {
 	w.observer, w.log = o, log
 	f, ok := o.(ForgetfulObserver)
 	w.keepsNoKey = o == nil || ok && same(f.KeepsNoKey(), o)
+	l, ok := o.(limiter.StateLogger)
+	w.logsStates = ok && l.LogsStates()
 }
 
 // bind gives every policy of s its observer: the one it had in old, or a new one.
@@ -82,5 +87,15 @@ func (w *watch) contain() {
 }
 
 func (w *watch) panicked(v any) {
-	w.blind.Do(func() { w.log.Error("spillway: observer panicked", "panic", fmt.Sprint(v)) })
+	w.blind.Do(func() {
+		w.log.Error("spillway: observer panicked", "panic", panicText(v), "stack", string(debug.Stack()))
+	})
+}
+
+// panicText says of a panic what can be said without its value, which may quote a key: the stack tells the rest.
+func panicText(v any) string {
+	if e, ok := v.(runtime.Error); ok {
+		return e.Error()
+	}
+	return fmt.Sprintf("a %T", v)
 }

@@ -24,6 +24,8 @@ type breaker struct {
 	log      *slog.Logger
 	name     string
 
+	logsStates bool // the observer does
+
 	// shut is when the next call may be a probe, in ns since base; 0: closed or half open. gobreaker's own time-out is the
 	// same for every opening, and replicas that lost one store at one moment would probe it in step for ever. It goes half
 	// open only when asked, so asking it later is all that jitter needs. And while shut, a call costs a load and a reading
@@ -51,6 +53,9 @@ func newBreaker(c Config) *breaker {
 	b := &breaker{base: time.Now(), cooldown: c.Cooldown, observer: c.Observer, log: c.Logger, name: c.Name}
 	if b.log == nil {
 		b.log = slog.Default()
+	}
+	if l, ok := b.observer.(limiter.StateLogger); ok {
+		b.logsStates = l.LogsStates()
 	}
 	b.counted.Store(-1)
 	failures := uint32(c.Failures)
@@ -158,11 +163,20 @@ func (b *breaker) tell() {
 	b.telling = false
 }
 
+// stands tells observers of a breaker that is closed because it is new, or no more.
+func (b *breaker) stands() {
+	defer func() { _ = recover() }()
+	if b.observer != nil {
+		b.observer.Observe(limiter.Event{Kind: limiter.EventBreaker, Name: b.name, Time: time.Now(), State: limiter.BreakerClosed})
+	}
+}
+
 // observe drops the panic of an observer: it must not cost a decision. The log is told of outages, not of the probes in
 // between.
 func (b *breaker) observe(e limiter.Event) {
 	defer func() { _ = recover() }()
 	switch {
+	case b.logsStates:
 	case e.State == limiter.BreakerOpen && !b.outage:
 		b.outage = true
 		b.log.Warn("spillway: a limiter is away, its substitute decides", "limiter", b.name, "error", errtext.Of(e.Err))

@@ -123,6 +123,9 @@ func (w *watch) Observe(e limiter.Event) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.states) == 0 && e.State == limiter.BreakerClosed {
+		return // it is new
+	}
 	w.states = append(w.states, e.State)
 }
 

@@ -43,7 +43,7 @@ type Config struct {
 	// store that recovers, and costs one caller in that second a time-out at most.
 	Cooldown time.Duration
 
-	// Observer sees an EventBreaker whenever the breaker changes, and the events of the memory limiter made here; nil:
+	// Observer sees an EventBreaker when New makes the breaker, whenever it changes and at Close, and the events of the memory limiter made here; nil:
 	// nobody. It is called with no lock held.
 	Observer limiter.Observer
 	// Logger is told when the breaker opens for an outage, with the cause, and when it closes again; nil: [slog.Default].
@@ -147,6 +147,7 @@ func New(c Config) (*Limiter, error) {
 		l.owned, c.Secondary = own, own
 	}
 	l.secondary = sidesOf(c.Secondary)
+	l.breaker.stands() // so that it can be seen before its first change
 	return l, nil
 }
 
@@ -169,7 +170,9 @@ func (l *Limiter) Replicas() int {
 // Close ends the limiter: later calls return [limiter.ErrClosed]. It closes the memory limiter that New made, and neither
 // the primary, nor a secondary it was given, nor the census. Closing again does nothing.
 func (l *Limiter) Close() {
-	l.isClosed.Store(true)
+	if !l.isClosed.Swap(true) {
+		l.breaker.stands()
+	}
 	if l.owned != nil {
 		l.owned.Close()
 	}

@@ -73,7 +73,7 @@ func TestOpeningsTellTheCause(t *testing.T) {
 	s := newStore(t)
 	var opened []limiter.Event
 	l := newLimiter(t, fallback.Config{Primary: s, Observer: limiter.ObserverFunc(func(e limiter.Event) {
-		if e.Kind == limiter.EventBreaker {
+		if e.Kind == limiter.EventBreaker && e.State != limiter.BreakerClosed {
 			opened = append(opened, e)
 		}
 	})})
@@ -85,3 +85,31 @@ func TestOpeningsTellTheCause(t *testing.T) {
 	require.Equal(t, limiter.BreakerOpen, opened[0].State)
 	require.ErrorIs(t, opened[0].Err, limiter.ErrUnavailable)
 }
+
+// The state of a breaker can be seen before its first change, and one that is no more is not open for ever. Who logs states
+// himself is not helped.
+func TestBreakersStand(t *testing.T) {
+	var log bytes.Buffer
+	var states []uint8
+	s := newStore(t)
+	l, err := fallback.New(fallback.Config{
+		Primary: s, Failures: 1, Logger: slog.New(slog.NewTextHandler(&log, nil)), Observer: stateLogger(func(e limiter.Event) {
+			if e.Kind == limiter.EventBreaker {
+				states = append(states, e.State)
+			}
+		}),
+	})
+	require.NoError(t, err)
+	require.Equal(t, []uint8{limiter.BreakerClosed}, states)
+	s.fail(errGone)
+	take(t, l, limiter.PerMinute(10), 1)
+	l.Close()
+	l.Close()
+	require.Equal(t, []uint8{limiter.BreakerClosed, limiter.BreakerOpen, limiter.BreakerClosed}, states)
+	require.Empty(t, log.String())
+}
+
+type stateLogger func(limiter.Event)
+
+func (f stateLogger) Observe(e limiter.Event) { f(e) }
+func (stateLogger) LogsStates() bool          { return true }

@@ -20,7 +20,7 @@ type Config struct {
 	MaxLogEntries int
 	// Observer sees an EventMemory after each pass over the table and when overflow begins; nil: nobody.
 	Observer limiter.Observer
-	// Name tells this store from others in events.
+	// Name tells this store from others in events; empty: "memory-" and a number, so that none is taken for another.
 	Name string
 }
 
@@ -43,6 +43,7 @@ type Limiter struct {
 	maxLog    int64
 	observer  limiter.Observer
 	name      string
+	told      atomic.Bool // that it is closed
 
 	_    [64]byte
 	used atomic.Int64 // keys with cells of their own
@@ -74,6 +75,9 @@ var (
 	_ limiter.Resetter = (*Limiter)(nil)
 )
 
+// unnamed counts the stores that nobody has named.
+var unnamed atomic.Int64
+
 // New returns an empty store, or an error that names everything wrong with c. It starts nothing.
 func New(c Config) (*Limiter, error) {
 	var errs []error
@@ -91,6 +95,9 @@ func New(c Config) (*Limiter, error) {
 	}
 	if c.MaxLogEntries == 0 {
 		c.MaxLogEntries = defaultMaxLogEntries
+	}
+	if c.Name == "" {
+		c.Name = fmt.Sprint("memory-", unnamed.Add(1))
 	}
 	l := &Limiter{
 		clock:    newClock(time.Now()),
@@ -152,6 +159,9 @@ func (l *Limiter) Close() {
 	l.overMu.Unlock()
 	l.used.Store(0)
 	l.logged.Store(0)
+	if !l.told.Swap(true) {
+		l.report()
+	}
 }
 
 var errClosed = fmt.Errorf("memory: %w", limiter.ErrClosed)

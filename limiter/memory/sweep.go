@@ -142,11 +142,9 @@ func (l *Limiter) report() {
 		return
 	}
 	defer func() { _ = recover() }()
-	l.observer.Observe(limiter.Event{
-		Kind:     limiter.EventMemory,
-		Time:     time.Now(),
-		Name:     l.name,
-		Keys:     l.used.Load(),
-		Overflow: l.overflow.Load(),
-	})
+	e := limiter.Event{Kind: limiter.EventMemory, Time: time.Now(), Name: l.name, Keys: l.used.Load(), Overflow: l.overflow.Load()}
+	if l.told.Load() {
+		e.State, e.Keys = 1, 0
+	}
+	l.observer.Observe(e)
 }

@@ -99,11 +99,7 @@ func (p *policy) Observe(e limiter.Event) {
 	case limiter.EventDegraded:
 		p.degraded.of(e.Mode).Inc()
 	case limiter.EventError:
-		if e.Reason != limiter.ReasonPanic { // which has an event of its own
-			p.errors.of(reason(e)).Inc()
-		}
-	case limiter.EventPanic:
-		p.errors.of(limiter.ReasonPanic).Inc()
+		p.errors.of(reason(e)).Inc()
 	case limiter.EventLease:
 		held := e.Keys // and not a pointer into e, which would send every event to the heap
 		p.mu.Lock()

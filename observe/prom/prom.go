@@ -7,7 +7,7 @@
 //	http.Handle("GET /metrics", promhttp.Handler())
 //
 // One Observer serves any number of guards and stores of a process. No label ever holds a key, so the number of series
-// depends on the configuration alone, whatever the traffic: about 45 for each policy, and those of a policy that is
+// depends on the configuration alone, whatever the traffic: about 35 for each policy, and those of a policy that is
 // gone go with it.
 //
 // # Metrics
@@ -17,12 +17,13 @@
 //	rate_limit_remaining_ratio{policy}              histogram: share of the quota left after each decision
 //	rate_limit_quota_used{policy}                   units in use, where everybody shares one key (keyfunc.Global)
 //	rate_limit_degraded_total{policy,mode}          refused requests that were served otherwise
-//	rate_limit_errors_total{policy,cause}           policies that could not decide; policy "": calls to a store that failed, or cause client_ip
+//	rate_limit_errors_total{policy,cause}           policies that could not decide (cause refund: not give back). Policy "": calls to a store that
+//	                                                failed, callbacks that panicked (panic), clients that could not be told (client_ip)
 //	rate_limit_store_duration_seconds{op}           histogram: calls to a shared store, failed ones too
 //	rate_limit_breaker_state{limiter}               0 closed, 1 half-open, 2 open
 //	rate_limit_memory_keys                          keys in all memory stores
 //	rate_limit_memory_overflow_total                takes on shared cells, as those stores were full
-//	rate_limit_config_info{hash}                    1 for the document in force
+//	rate_limit_config_info{hash}                    1 for the document in force, 0 for one that was refused and is still there ("none": nothing is)
 //	rate_limit_config_reloads_total{result}         ok, invalid, unavailable
 //	rate_limit_leases_held{policy}                  quota leased to this process
 //	rate_limit_adaptive_limit{policy}               units a second, or requests in flight
@@ -36,7 +37,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -55,7 +55,7 @@ var (
 	}
 	faults = []string{
 		limiter.ReasonUnavailable, limiter.ReasonInvalid, limiter.ReasonUnsupported, limiter.ReasonNoKey, limiter.ReasonCanceled,
-		limiter.ReasonPanic,
+		limiter.ReasonPanic, limiter.ReasonRefund,
 	}
 	storeFaults = []string{"timeout", "refused", "reset", "pool", "oom", "readonly", limiter.ReasonUnavailable}
 	results     = []string{limiter.ReasonOK, limiter.ReasonInvalid, limiter.ReasonUnavailable}
@@ -77,8 +77,14 @@ type Observer struct {
 	left     int // policies that are gone and still here, lest a late word of a limiter brings them back
 	memories map[string]memory
 	breakers map[string]uint8
-	hashes   map[string]string // by source
+	hashes   map[string]version // by source
 }
+
+// version is what a source has: the document in force, and the one that is not, if it has another by now.
+type version struct{ good, bad string }
+
+// none stands for a document that there is none of.
+const none = "none"
 
 // memory is what is known of the memory stores of one name.
 type memory struct {
@@ -114,7 +120,7 @@ func New(reg prometheus.Registerer) (*Observer, error) {
 		}),
 		memories: make(map[string]memory),
 		breakers: make(map[string]uint8),
-		hashes:   make(map[string]string),
+		hashes:   make(map[string]version),
 	}
 	o.results.init(func(result string) prometheus.Counter { return o.reloads.WithLabelValues(result) }, results...)
 	o.storeErrors.init(func(cause string) prometheus.Counter { return o.errors.WithLabelValues("", cause) })
@@ -157,23 +163,21 @@ func (o *Observer) Observe(e limiter.Event) {
 		o.reload(e)
 	case limiter.EventDecision, limiter.EventRejected, limiter.EventDegraded, limiter.EventError, limiter.EventPanic,
 		limiter.EventLease, limiter.EventAdapt:
-		if e.Policy == "" {
-			if e.Kind == limiter.EventError || e.Kind == limiter.EventPanic {
-				o.storeErrors.of(reason(e)).Inc()
-			}
-			return
+		switch {
+		case e.Kind == limiter.EventPanic: // whatever came of it
+			o.storeErrors.of(limiter.ReasonPanic).Inc()
+		case e.Policy != "":
+			o.policy(e).Observe(e)
+		case e.Kind == limiter.EventError && e.Reason != limiter.ReasonPanic:
+			o.storeErrors.of(reason(e)).Inc()
 		}
-		o.policy(e.Policy).Observe(e)
 	case limiter.EventStoreState: // the errors tell
 	}
 }
 
 // reason is the label of a failure.
 func reason(e limiter.Event) string {
-	switch {
-	case e.Kind == limiter.EventPanic:
-		return limiter.ReasonPanic
-	case e.Reason == "":
+	if e.Reason == "" {
 		return limiter.ReasonUnavailable
 	}
 	return e.Reason
@@ -184,6 +188,13 @@ func (o *Observer) memory(e limiter.Event) {
 	defer o.mu.Unlock()
 	name := label(e.Name)
 	m, known := o.memories[name]
+	if e.State != 0 { // it has been closed
+		if known {
+			o.overflow.Add(float64(max(0, e.Overflow-m.overflow)))
+			delete(o.memories, name)
+		}
+		return
+	}
 	if !known && len(o.memories) >= maxValues {
 		return // what it said before would be forgotten, and its overflow count again
 	}
@@ -203,11 +214,17 @@ func (o *Observer) reload(e limiter.Event) {
 		result = limiter.ReasonOK
 	}
 	o.results.of(result).Inc()
-	if result == limiter.ReasonOK {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		keep(o.hashes, label(e.Name), label(e.Hash))
+	name, hash := label(e.Name), label(e.Hash)
+	if hash == "" {
+		hash = none
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v := o.hashes[name]
+	if v.bad = hash; result == limiter.ReasonOK {
+		v = version{good: hash}
+	}
+	keep(o.hashes, name, v)
 }
 
 // keep sets m[k], unless m is full of others.
@@ -262,15 +279,19 @@ func (o *Observer) find(name string) (*policy, bool) {
 const maxMet = 1024
 
 // policy returns the policy of an event.
-func (o *Observer) policy(name string) *policy {
-	if p, ok := o.find(name); ok {
+func (o *Observer) policy(e limiter.Event) *policy {
+	late := e.Kind == limiter.EventLease || e.Kind == limiter.EventAdapt // of limiters that know nothing of guards
+	if p, ok := o.find(e.Policy); ok && (late || !p.gone.Load()) {
 		return p
 	}
-	name = label(name) // what is one series is one policy
+	name := label(e.Policy) // what is one series is one policy
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if p, ok := o.find(name); ok {
-		return p
+		if late || !p.gone.Load() {
+			return p
+		}
+		o.left--
 	}
 	if o.met >= maxMet {
 		name = other
@@ -327,13 +348,21 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	// Whoever reads ch may be slow, and requests must not wait for that.
 	c.o.mu.Lock()
 	breakers, memories := maps.Clone(c.o.breakers), maps.Clone(c.o.memories)
-	hashes := slices.Compact(slices.Sorted(maps.Values(c.o.hashes)))
+	documents := make(map[string]float64) // hash → whether it is in force
+	for _, v := range c.o.hashes {
+		if v.bad != "" && documents[v.bad] == 0 {
+			documents[v.bad] = 0
+		}
+		if v.good != "" {
+			documents[v.good] = 1
+		}
+	}
 	c.o.mu.Unlock()
 	for name, state := range breakers {
 		gauge(breakerState, float64(state), name)
 	}
-	for _, hash := range hashes {
-		gauge(configInfo, 1, hash)
+	for hash, inForce := range documents {
+		gauge(configInfo, inForce, hash)
 	}
 	if len(memories) > 0 {
 		keys := int64(0)

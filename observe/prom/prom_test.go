@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/memory"
 	"github.com/spillway-go/spillway/observe/prom"
 )
 
@@ -144,13 +145,13 @@ func TestEvents(t *testing.T) {
 			},
 			map[string]float64{`errors_total{cause="unavailable",policy="a"}`: 1, `errors_total{cause="client_ip",policy=""}`: 1},
 		},
-		"a panic counts once": {
+		"panics": {
 			[]limiter.Event{
 				{Kind: limiter.EventPanic, Policy: "a", Name: "Cost", Reason: limiter.ReasonPanic, Err: away},
 				{Kind: limiter.EventError, Policy: "a", Reason: limiter.ReasonPanic, Err: away},
 				{Kind: limiter.EventPanic, Name: "Limiter", Err: away},
 			},
-			map[string]float64{`errors_total{cause="panic",policy="a"}`: 1, `errors_total{cause="panic",policy=""}`: 1},
+			map[string]float64{`errors_total{cause="panic",policy="a"}`: 1, `errors_total{cause="panic",policy=""}`: 2},
 		},
 		"store": {
 			[]limiter.Event{
@@ -239,7 +240,7 @@ func TestEveryKindIsKnown(t *testing.T) {
 		o, reg := newObserver(t)
 		before := gatherAll(t, reg)
 		o.Observe(limiter.Event{
-			Kind: kind, Policy: "a", Name: "n", Op: "take", Hash: "h", Mode: "cache", Reason: "quota", Keys: 1, Overflow: 1, State: 1,
+			Kind: kind, Policy: "a", Name: "n", Op: "take", Hash: "h", Mode: "cache", Reason: "quota", Keys: 1, Overflow: 1,
 			Decision: limiter.Decision{Limit: limiter.PerSecond(1)},
 		})
 		require.Equal(t, silent[kind], len(before) == len(gatherAll(t, reg)), kind)
@@ -327,6 +328,61 @@ func TestPoliciesThatComeAndGo(t *testing.T) {
 	require.EqualValues(t, prom.MaxValues, gatherAll(t, reg)["rate_limit_memory_overflow_total"])
 }
 
+// A document that is refused can be seen for as long as it is there, and through restarts and gaps, for it is no counter.
+func TestRefusedDocumentsStand(t *testing.T) {
+	o, reg := newObserver(t)
+	reload := func(source, hash, reason string) map[string]float64 {
+		o.Observe(limiter.Event{Kind: limiter.EventReload, Name: source, Hash: hash, Reason: reason})
+		out := map[string]float64{}
+		for name, v := range gatherAll(t, reg) {
+			if of, ok := strings.CutPrefix(name, "rate_limit_config_info"); ok {
+				out[of] = v
+			}
+		}
+		return out
+	}
+	one, two, none := `{hash="1"}`, `{hash="2"}`, `{hash="none"}`
+	require.Equal(t, map[string]float64{none: 0}, reload("a", "", limiter.ReasonUnavailable), "at the start")
+	require.Equal(t, map[string]float64{one: 1}, reload("a", "1", limiter.ReasonOK))
+	require.Equal(t, map[string]float64{one: 1, two: 0}, reload("a", "2", limiter.ReasonInvalid))
+	require.Equal(t, map[string]float64{one: 1, none: 0}, reload("a", "", limiter.ReasonUnavailable))
+	require.Equal(t, map[string]float64{one: 1}, reload("a", "1", limiter.ReasonOK))
+	require.Equal(t, map[string]float64{one: 1, two: 1}, reload("b", "2", limiter.ReasonOK))
+	require.Equal(t, map[string]float64{one: 1, two: 1}, reload("a", "2", limiter.ReasonInvalid), "in force elsewhere")
+}
+
+// A memory store that has been closed is forgotten, and its overflow is not.
+func TestClosedMemoriesAreForgotten(t *testing.T) {
+	o, reg := newObserver(t)
+	for k := range 3 * prom.MaxValues {
+		store, err := memory.New(memory.Config{MaxKeys: 1, Observer: o})
+		require.NoError(t, err)
+		for client := range 3 {
+			_, err := store.Allow(t.Context(), limiter.Key{ID: fmt.Sprint(client)}, limiter.PerDay(1), 1)
+			require.NoError(t, err)
+		}
+		store.Close()
+		store.Close()
+		require.NotContains(t, gatherAll(t, reg), "rate_limit_memory_keys")
+		require.EqualValues(t, 2*(k+1), gatherAll(t, reg)["rate_limit_memory_overflow_total"])
+	}
+}
+
+// A guard that has nothing bound may have a policy that another guard has given up.
+func TestUnboundEventsReviveAPolicy(t *testing.T) {
+	o, reg := newObserver(t)
+	for range 3 {
+		_, release := o.Bind("a")
+		release()
+		o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a", Keys: 1})
+		require.NotContains(t, gatherAll(t, reg), `rate_limit_leases_held{policy="a"}`)
+		for range 2 {
+			o.Observe(decision("a", limiter.OutcomeAllowed, limiter.ViaMemory, 1, limiter.PerSecond(10)))
+		}
+		require.Equal(t, 2.0, gatherAll(t, reg)[`rate_limit_requests_total{policy="a",type="allowed",via="memory"}`])
+	}
+}
+
 // A second observer for one registry is the first: no panic, no error, one set of numbers.
 func TestOneRegistryTwice(t *testing.T) {
 	one, reg := newObserver(t)
@@ -408,7 +464,9 @@ func TestSeriesGoWithThePolicy(t *testing.T) {
 		for kind := limiter.EventDecision; kind < limiter.EventStore; kind++ {
 			e := decision("a", limiter.OutcomeBlocked, limiter.ViaMemory, 1, limiter.PerSecond(10))
 			e.Kind, e.Key.ID, e.Mode, e.Reason = kind, "all=-", "cache", "new"
-			p.Observe(e)
+			if kind != limiter.EventPanic { // which counts apart
+				p.Observe(e)
+			}
 		}
 		p.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a", Keys: 1})
 		p.Observe(limiter.Event{Kind: limiter.EventAdapt, Policy: "a", Reason: "cpu"})
