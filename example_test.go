@@ -231,7 +231,7 @@ func Example_observer() {
 		switch e.Kind {
 		case limiter.EventStore: // rounded, for every run to print the same
 			fmt.Println("redis:", e.Op, e.Duration.Round(time.Minute), "failed:", e.Err != nil)
-		case limiter.EventBreaker: // Err is the cause; the other states are BreakerHalfOpen and BreakerClosed
+		case limiter.EventBreaker: // when it is made, too; Err is the cause; the other states are BreakerHalfOpen and BreakerClosed
 			fmt.Println("breaker open:", e.State == limiter.BreakerOpen, "outage:", errors.Is(e.Err, limiter.ErrUnavailable))
 		}
 	})
@@ -242,6 +242,7 @@ func Example_observer() {
 		_, _ = safe.Allow(context.Background(), limiter.Key{Space: "mail", ID: "user=bob"}, limiter.PerMinute(8), 1)
 	}
 	// Output:
+	// breaker open: false outage: false
 	// redis: take 0s failed: true
 	// redis: take 0s failed: true
 	// breaker open: true outage: true

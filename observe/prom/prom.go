@@ -309,13 +309,14 @@ func (o *Observer) policy(e limiter.Event) *policy {
 type collector struct{ o *Observer }
 
 var (
-	quotaUsed     = prometheus.NewDesc("rate_limit_quota_used", "Units in use of a policy in which everybody shares one key.", []string{"policy"}, nil)
-	breakerState  = prometheus.NewDesc("rate_limit_breaker_state", "Circuit breakers: 0 closed, 1 half-open, 2 open.", []string{"limiter"}, nil)
-	configInfo    = prometheus.NewDesc("rate_limit_config_info", "The policy document in force.", []string{"hash"}, nil)
-	memoryKeys    = prometheus.NewDesc("rate_limit_memory_keys", "Keys in the memory stores.", nil, nil)
-	leasesHeld    = prometheus.NewDesc("rate_limit_leases_held", "Leases of quota that this process holds.", []string{"policy"}, nil)
-	adaptiveLimit = prometheus.NewDesc("rate_limit_adaptive_limit", "The adaptive limit in force: units a second, or requests in flight.", []string{"policy"}, nil)
-	adaptiveWhy   = prometheus.NewDesc("rate_limit_adaptive_reason", "Why the adaptive limit is what it is: 1 for the reason in force.", []string{"policy", "reason"}, nil)
+	remainingRatio = prometheus.NewDesc("rate_limit_remaining_ratio", "Share of the quota left after each decision.", []string{"policy"}, nil)
+	quotaUsed      = prometheus.NewDesc("rate_limit_quota_used", "Units in use of a policy in which everybody shares one key.", []string{"policy"}, nil)
+	breakerState   = prometheus.NewDesc("rate_limit_breaker_state", "Circuit breakers: 0 closed, 1 half-open, 2 open.", []string{"limiter"}, nil)
+	configInfo     = prometheus.NewDesc("rate_limit_config_info", "The policy document in force.", []string{"hash"}, nil)
+	memoryKeys     = prometheus.NewDesc("rate_limit_memory_keys", "Keys in the memory stores.", nil, nil)
+	leasesHeld     = prometheus.NewDesc("rate_limit_leases_held", "Leases of quota that this process holds.", []string{"policy"}, nil)
+	adaptiveLimit  = prometheus.NewDesc("rate_limit_adaptive_limit", "The adaptive limit in force: units a second, or requests in flight.", []string{"policy"}, nil)
+	adaptiveWhy    = prometheus.NewDesc("rate_limit_adaptive_reason", "Why the adaptive limit is what it is: 1 for the reason in force.", []string{"policy", "reason"}, nil)
 )
 
 func (c collector) vectors() []prometheus.Collector {

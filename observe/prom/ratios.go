@@ -10,8 +10,6 @@ import (
 // ratioBuckets are the upper bounds of what is left of a quota: the low end tells who is about to be refused.
 var ratioBuckets = [...]float64{0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1}
 
-var remainingRatio = prometheus.NewDesc("rate_limit_remaining_ratio", "Share of the quota left after each decision.", []string{"policy"}, nil)
-
 // ratios is a histogram of shares. Every decision goes through it, and the library's takes three times as long, as it
 // serves any buckets, exemplars and native histograms.
 type ratios struct {
