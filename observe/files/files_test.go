@@ -43,7 +43,7 @@ func TestScrapeConfig(t *testing.T) {
 
 func TestAlerts(t *testing.T) {
 	require.Contains(t, promtool(t, "check", "rules", "alerts.yml"), "SUCCESS")
-	require.Contains(t, promtool(t, "test", "rules", "alerts_test.yml"), "SUCCESS")
+	require.Contains(t, promtool(t, "test", "rules", "alerts_test.yml", "outages_test.yml"), "SUCCESS")
 }
 
 var (
@@ -55,7 +55,7 @@ var (
 
 // Every alert says what it means and where to read on, fires in one unit test at least, and its texts are looked at.
 func TestEveryAlertIsDescribedAndTested(t *testing.T) {
-	text, tests := read(t, "alerts.yml"), read(t, "alerts_test.yml")
+	text, tests := read(t, "alerts.yml"), read(t, "alerts_test.yml")+read(t, "outages_test.yml")
 	fires, worded := found(firing, tests), found(annotation, tests)
 	guide := headings(t)
 	at := alertName.FindAllStringSubmatchIndex(text, -1)
@@ -76,8 +76,8 @@ func TestEveryAlertIsDescribedAndTested(t *testing.T) {
 		if guide != nil {
 			require.Contains(t, guide, anchor, "docs/operations.md has no heading for %s", name)
 		}
-		require.Contains(t, worded, name, "alerts_test.yml looks at its texts")
-		require.Contains(t, fires, name, "alerts_test.yml has it fire")
+		require.Contains(t, worded, name, "a unit test looks at its texts")
+		require.Contains(t, fires, name, "a unit test has it fire")
 	}
 }
 
@@ -113,7 +113,7 @@ func headings(t *testing.T) map[string]bool {
 func TestFilesNameMetricsThatExist(t *testing.T) {
 	doc, alerts := read(t, "../prom/prom.go"), read(t, "alerts.yml")
 	series := regexp.MustCompile(`_(bucket|count|sum)$`)
-	for _, file := range []string{"alerts.yml", "alerts_test.yml", "dashboard.json"} {
+	for _, file := range []string{"alerts.yml", "alerts_test.yml", "outages_test.yml", "dashboard.json"} {
 		names := metricName.FindAllString(read(t, file), -1)
 		require.NotEmpty(t, names, file)
 		for _, name := range names {
