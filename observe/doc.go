@@ -7,17 +7,17 @@
 //	lines, err := observe.NewLog(observe.LogConfig{Logger: logger})
 //	…
 //	watch := observe.Tee(metrics, lines)
-//	quiet := slog.New(slog.DiscardHandler) // outages are in lines already
 //
 //	shared, err := redislimit.New(redislimit.Config{Client: rdb, Name: "redis", Observer: watch})
 //	…
-//	safe, err := fallback.New(fallback.Config{Primary: shared, Replicas: 4, Name: "redis", Observer: watch, Logger: quiet})
+//	safe, err := fallback.New(fallback.Config{Primary: shared, Replicas: 4, Name: "redis", Observer: watch})
 //	…
 //	guard, err := middleware.New(middleware.Config{Observer: watch, …})
 //
 // Each of the three reports what only it knows: the guard decisions, refusals and policies that cannot decide; the limiter
 // on Redis its calls; the fallback its circuit breaker and the table of its memory. So all are given the same observer, and
-// none sees an event twice. Limiters that are given a Name can be told from each other.
+// none sees an event twice. Limiters that are given a Name can be told from each other. Guards and fallbacks log outages
+// themselves, and leave that to a [Log] where they have one.
 //
 // # Which observer
 //
@@ -37,6 +37,6 @@
 //
 // # Cost
 //
-// Observers are called on the path of requests and one after the other. Those here do not block, start no goroutine and
-// allocate nothing for an allowed request. A guard without an observer makes no events; [Tee] of nothing is no observer.
+// Observers are called on the path of requests and one after the other. Those here do not block, start no goroutine (but
+// for a timer of a second at most, where a [Log] has a line to write later) and allocate nothing for an allowed request. A guard without an observer makes no events; [Tee] of nothing is no observer.
 package observe

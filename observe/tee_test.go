@@ -1,13 +1,19 @@
 package observe_test
 
 import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/memory"
+	"github.com/spillway-go/spillway/middleware"
 	"github.com/spillway-go/spillway/observe"
 )
 
@@ -185,14 +191,81 @@ func TestTeeOfNoBinderBindsToTheSame(t *testing.T) {
 	require.NotPanics(t, release)
 }
 
-func TestAPanicInBindReleasesWhatWasBound(t *testing.T) {
+// The others are bound as ever, the one that panics sees every event nevertheless, and all are told once.
+func TestAPanicInBindIsTheBindersOwn(t *testing.T) {
 	var d diary
+	var panics []limiter.Event
 	tee := observe.Tee(
-		&binder{named: named{name: "a", diary: &d}, releasePanics: true}, &binder{named: named{name: "b", diary: &d}},
-		&binder{named: named{name: "c", diary: &d}, bindPanics: true},
+		&binder{named: named{name: "a", diary: &d}}, &binder{named: named{name: "b", diary: &d}, bindPanics: true},
+		limiter.ObserverFunc(func(e limiter.Event) {
+			if e.Kind == limiter.EventPanic {
+				panics = append(panics, e)
+			}
+			panic("an observer's own, while it is told")
+		}),
+		&binder{named: named{name: "c", diary: &d}},
 	)
-	require.PanicsWithValue(t, "bind c", func() { tee.(limiter.Binder).Bind("p") })
-	require.Equal(t, []string{"bind a p", "bind b p", "release a", "release b"}, d.lines)
+	bound, release := tee.(limiter.Binder).Bind("p")
+	require.Equal(t, []string{"bind a p", "bind c p", "a/p p", "b p", "c/p p"}, d.lines)
+	require.Len(t, panics, 1)
+	require.Equal(t, "p", panics[0].Policy)
+	require.Equal(t, "*observe_test.binder.Bind", panics[0].Name)
+	require.Equal(t, limiter.ReasonPanic, panics[0].Reason)
+	require.ErrorContains(t, panics[0].Err, "bind b")
+
+	d.lines = nil
+	require.Panics(t, func() { bound.Observe(limiter.Event{Policy: "p"}) })
+	require.Equal(t, []string{"a/p p", "b p", "c/p p"}, d.lines)
+	d.lines = nil
+	require.NotPanics(t, release)
+	require.Equal(t, []string{"release a", "release c"}, d.lines)
+}
+
+// A guard that has it tells its log's observer of the panic, and loses no event of any policy.
+func TestAGuardSurvivesAPanicInBind(t *testing.T) {
+	var d diary
+	l, p := newLog(t, slog.LevelError, observe.LogConfig{})
+	store, err := memory.New(memory.Config{})
+	require.NoError(t, err)
+	defer store.Close()
+	guard, err := middleware.New(middleware.Config{
+		Limiter: store, Observer: observe.Tee(&binder{named: named{name: "a", diary: &d}}, &binder{named: named{name: "b", diary: &d}, bindPanics: true}, l),
+		Policies: []middleware.Policy{
+			{Name: "one", Key: keyfunc.IP(), Limit: limiter.PerHour(1)}, {Name: "two", Key: keyfunc.IP(), Limit: limiter.PerHour(1)},
+		},
+	})
+	require.NoError(t, err)
+	lines := p.lines(t)
+	require.NotEmpty(t, lines)
+	require.Equal(t, "spillway: a callback panicked", lines[0]["msg"])
+	d.lines = nil
+	guard.Serve(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), http.NotFoundHandler())
+	require.Equal(t, []string{"a/one one", "b one", "a/two two", "b two"}, d.lines)
+}
+
+func TestTeeCountsEqualObserversOnce(t *testing.T) {
+	var d diary
+	a, b := &named{name: "a", diary: &d}, &named{name: "b", diary: &d}
+	require.Same(t, a, observe.Tee(a, a, observe.Tee(a, nil, a)))
+	tee := observe.Tee(a, b, a, observe.Tee(b, a))
+	tee.Observe(limiter.Event{})
+	require.Equal(t, []string{"a ", "b "}, d.lines)
+
+	d.lines = nil
+	note := limiter.ObserverFunc(func(limiter.Event) { d.note("f") }) // nobody can tell whether these are one
+	observe.Tee(note, note, incomparable{}, incomparable{}).Observe(limiter.Event{})
+	require.Equal(t, []string{"f", "f"}, d.lines)
+}
+
+func TestTeeLogsStatesIfAnyDoes(t *testing.T) {
+	l, _ := newLog(t, slog.LevelInfo, observe.LogConfig{})
+	a, b := &named{}, &named{name: "b"}
+	logs := func(o limiter.Observer) bool { return o.(limiter.StateLogger).LogsStates() }
+	require.True(t, logs(observe.Tee(a, l)))
+	require.True(t, logs(observe.Tee(observe.Tee(l, b), a)))
+	require.False(t, logs(observe.Tee(a, b)))
+	bound, _ := observe.Tee(a, l).(limiter.Binder).Bind("p")
+	require.True(t, logs(bound))
 }
 
 func TestAPanicInAReleaseKeepsNoneFromTheOthers(t *testing.T) {

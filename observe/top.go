@@ -51,8 +51,9 @@ const (
 // A key is refused when a policy refuses a request on account of it: its quota is spent or smaller than the cost, too many
 // of its requests are in flight or waiting, or an adaptive limit is in force. Outages of a store and requests without a key
 // do not count. Policies that are tried out (shadow) count as if they were enforced, and are marked.
-// A key is near its limit when a decision takes units and leaves at most NearRatio of the quota. Bounds on requests in
-// flight, limits that allow everything and limits that allow nothing have no such share.
+// A key is near its limit when a decision takes units and leaves at most NearRatio of the quota. Of a bound on requests in
+// flight that is the share of places that are still free, so with a bound below 1/NearRatio only a key that has them all,
+// and with a bound of one every key. Limits that allow everything and limits that allow nothing have no such share.
 //
 // With Keys counters, and total the decayed count of all keys of a list together:
 //
@@ -196,7 +197,8 @@ type TopKey struct {
 	Reason string `json:"reason,omitempty"`
 	// Last is the time of the latest.
 	Last time.Time `json:"last"`
-	// Remaining and Quota are the units that were left then, and that there are at most; 0 where the event did not say.
+	// Remaining and Quota are the units that were left then, and that there are at most, or the requests in flight that
+	// there was room for and the bound; 0 where the event did not say.
 	Remaining int `json:"remaining"`
 	Quota     int `json:"quota"`
 }

@@ -107,7 +107,8 @@ func TestWhatCounts(t *testing.T) {
 		"blocked, told apart": {decided(limiter.OutcomeBlocked, minute, 0), neither},
 		"shadow":              {decided(limiter.OutcomeShadowBlocked, minute, 0), refused},
 		"shadow of deny all":  {decided(limiter.OutcomeShadowBlocked, limiter.DenyAll, 0), refused},
-		"shadow in flight":    {decided(limiter.OutcomeShadowBlocked, limiter.Unlimited, math.MaxInt), refused},
+		"shadow of no limit":  {decided(limiter.OutcomeShadowBlocked, limiter.Unlimited, math.MaxInt), refused},
+		"shadow in flight":    {decided(limiter.OutcomeShadowBlocked, limiter.Limit{Burst: 10}, 0), refused},
 
 		"plenty":             {decided(limiter.OutcomeAllowed, minute, 99), neither},
 		"just not near":      {decided(limiter.OutcomeAllowed, minute, 11), neither},
@@ -115,6 +116,10 @@ func TestWhatCounts(t *testing.T) {
 		"the last":           {decided(limiter.OutcomeAllowed, minute, 0), near},
 		"burst is the quota": {decided(limiter.OutcomeAllowed, minute.WithBurst(1000), 100), near},
 		"quota of one":       {decided(limiter.OutcomeAllowed, limiter.PerSecond(1), 0), near},
+		"in flight, near":    {decided(limiter.OutcomeAllowed, limiter.Limit{Burst: 20}, 2), near},
+		"in flight, free":    {decided(limiter.OutcomeAllowed, limiter.Limit{Burst: 20}, 3), neither},
+		"the last in flight": {decided(limiter.OutcomeAllowed, limiter.Limit{Burst: 5}, 0), near},
+		"few in flight":      {decided(limiter.OutcomeAllowed, limiter.Limit{Burst: 5}, 1), neither},
 		"a look":             {with(decided(limiter.OutcomeAllowed, minute, 0), func(e *limiter.Event) { e.N = 0 }), neither},
 		"unlimited":          {decided(limiter.OutcomeAllowed, limiter.Unlimited, 0), neither},
 		"deny all":           {decided(limiter.OutcomeAllowed, limiter.DenyAll, 0), neither},
@@ -287,41 +292,6 @@ func TestTopKeyAsJSON(t *testing.T) {
 	require.Equal(t, `[{"policy":"p","key":"k","count":1.5,"error":0.25,"shadow":true,"reason":"quota",`+
 		`"last":"1970-01-01T00:00:00Z","remaining":2,"quota":3},`+
 		`{"policy":"","key":"","count":0,"error":0,"last":"0001-01-01T00:00:00Z","remaining":0,"quota":0}]`, string(b))
-}
-
-// Every refusal of a guard reaches the lists, whichever bound it is that refuses.
-func TestTopOfAGuard(t *testing.T) {
-	top := newTop(t, observe.TopConfig{Clear: true})
-	store, err := memory.New(memory.Config{})
-	require.NoError(t, err)
-	defer store.Close()
-	guard, err := middleware.New(middleware.Config{
-		Limiter: store, Observer: top,
-		Policies: []middleware.Policy{
-			{Name: "trial", Key: keyfunc.IP(), Limit: limiter.PerHour(1), Shadow: true},
-			{Name: "real", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
-		},
-	})
-	require.NoError(t, err)
-	for i := range 100 {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		if r.RemoteAddr = "203.0.113.7:1"; i%10 == 0 {
-			r.RemoteAddr = "203.0.113.8:1"
-		}
-		guard.Serve(httptest.NewRecorder(), r, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	}
-	var lines []string
-	for _, k := range top.Refused(10) {
-		lines = append(lines, fmt.Sprintf("%s %s %.0f %v", k.Policy, k.Key, k.Count, k.Shadow))
-	}
-	require.Equal(t, []string{
-		"trial ip=203.0.113.7 89 true", "real ip=203.0.113.7 88 false",
-		"trial ip=203.0.113.8 9 true", "real ip=203.0.113.8 8 false",
-	}, lines)
-	for _, k := range top.Near(10) {
-		require.Zero(t, k.Remaining)
-		require.LessOrEqual(t, k.Count, 2.0)
-	}
 }
 
 // ways are the paths of Observe, each with as many different events as it needs.
