@@ -31,6 +31,8 @@ func schemaOf(t reflect.Type, r rules) map[string]any {
 	switch t {
 	case reflect.TypeFor[response.Set]():
 		return map[string]any{"enum": setNames}
+	case reflect.TypeFor[Limit]():
+		return map[string]any{"anyOf": []any{text, map[string]any{"type": "integer", "minimum": 1}}} // the number alone, where windows are aligned
 	case reflect.TypeFor[Duration]():
 		d := map[string]any{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`}
 		if r.off {
@@ -65,7 +67,11 @@ func schemaOf(t reflect.Type, r rules) map[string]any {
 		}
 		return out
 	case reflect.Map:
-		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem(), noRules), "propertyNames": map[string]any{"minLength": 1}}
+		out := map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem(), noRules), "propertyNames": map[string]any{"minLength": 1}}
+		if r.len > 0 {
+			out["maxProperties"] = r.len
+		}
+		return out
 	case reflect.Slice:
 		out := map[string]any{"type": "array", "items": schemaOf(t.Elem(), noRules)}
 		if r.len > 0 {
