@@ -101,7 +101,7 @@ func (c crowd) shopping(ctx context.Context, client *http.Client, url string, k 
 			return
 		case http.StatusTooManyRequests:
 			t.waiting++
-			pause = wait
+			pause = wait + rand.N(time.Second) // as the waiting page does
 		case 0:
 			t.gaveUp++
 		default:

@@ -122,6 +122,8 @@ func (waitingPage) Mode() string { return "static" }
 
 // Degrade writes a page that clicks again when it is time. The status stays that of the refusal, so that no cache and no
 // client takes the page for a purchase, and Retry-After with it, from which the page has its time: jitter is in it already.
+// But it has whole seconds: all who came in the first half of a second would come back in the first half of another, and
+// what the second half has to give would be given to nobody. So the page adds a part of a second, as the users of load.go do.
 func (waitingPage) Degrade(w http.ResponseWriter, r *http.Request, d *degrade.Denial) degrade.Outcome {
 	seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
 	if err != nil || !strings.Contains(r.Header.Get("Accept"), "text/html") {
@@ -137,5 +139,5 @@ const page = `<!doctype html>
 <title>One moment, please</title>
 <p>Many want this at once. Your next try is in %d s.
 <form method="post"><button>Try again</button></form>
-<script>setTimeout(() => document.forms[0].submit(), %d)</script>
+<script>setTimeout(() => document.forms[0].submit(), %d + 1000 * Math.random())</script>
 `
