@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -16,17 +18,24 @@ import (
 	"github.com/spillway-go/spillway/internal/serve"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/middleware"
 )
 
 // errFindings is a document with findings that refuse it; they have been printed.
 var errFindings = errors.New("findings")
+
+const checkHelp = `usage: spillway check [flags] FILE
+
+Tells everything that is wrong with a policy document, and what its policies mean. It asks no store.
+
+`
 
 // check tells what is wrong with a document.
 func check(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: spillway check [flags] FILE")
+		fmt.Fprint(stderr, checkHelp)
 		flags.PrintDefaults()
 	}
 	strict := flags.Bool("strict", false, "warnings refuse it too")
@@ -57,6 +66,9 @@ func check(args []string, stdout, stderr io.Writer) error {
 		deps.Central, deps.Local = limiters.Central, limiters.Local
 		_, more := config.Build(doc, deps)
 		findings = append(findings, more...)
+		if !*app {
+			findings = append(findings, neverAsked(doc)...)
+		}
 	}
 	if f, ok := neverChanges(path); ok {
 		findings = append(findings, f)
@@ -74,7 +86,11 @@ func check(args []string, stdout, stderr io.Writer) error {
 		}
 	} else {
 		for _, f := range findings {
-			fmt.Fprintf(stdout, "%s:%s\n", path, f)
+			blank := " "
+			if f.Line > 0 {
+				blank = "" // path:line:column, which editors and terminals follow
+			}
+			fmt.Fprintf(stdout, "%s:%s%s\n", path, blank, f)
 		}
 		if findings.Err() == nil {
 			explainDocument(stdout, doc)
@@ -93,6 +109,19 @@ func usageError(err error) error {
 	return errUsage
 }
 
+// neverAsked finds policies that nobody asks in "spillway serve".
+func neverAsked(doc *config.Document) (found config.Findings) {
+	for k := range doc.Policies {
+		if doc.Policies[k].Stage == middleware.StageManual {
+			found = append(found, config.Finding{
+				ID: config.NoEffect, Warning: true, Path: fmt.Sprintf("policies[%d].stage", k), Message: "only an application asks policies of stage manual",
+				Suggestion: "For a document of an application check with -app.",
+			})
+		}
+	}
+	return found
+}
+
 // explainDocument says what the policies mean.
 func explainDocument(w io.Writer, doc *config.Document) {
 	if len(doc.Policies) == 0 {
@@ -100,72 +129,122 @@ func explainDocument(w io.Writer, doc *config.Document) {
 		return
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "STAGE\tPOLICY\tREQUESTS\tBY\tLIMIT\tELSE")
-	for _, stage := range append(doc.Stages(), "manual") {
+	fmt.Fprintln(t, "STAGE\tPOLICY\tREQUESTS\tBY\tLIMIT\tAND")
+	for _, stage := range append(doc.Stages(), middleware.StageManual) {
 		for k := range doc.Policies {
 			p := &doc.Policies[k]
-			if p.Stage == stage || p.Stage == "" && stage == "edge" {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", stage, p.Name, requestsOf(p), strings.Join(p.Key, " and "), limitOf(p), restOf(p))
+			if p.Stage == stage || p.Stage == "" && stage == middleware.StageEdge {
+				by := strings.Join(p.Key, " and ")
+				if by == "" {
+					by = "-"
+				}
+				// No blanks at the end of a line.
+				fmt.Fprintln(t, strings.TrimRight(strings.Join([]string{stage, p.Name, requestsOf(p.Match, "all"), by, limitOf(p), restOf(p)}, "\t"), "\t"))
 			}
 		}
 	}
 	_ = t.Flush()
 }
 
-func requestsOf(p *config.Policy) string {
-	m := p.Match
+// few shortens a list.
+func few(list []string, glue string) string {
+	const most = 3
+	if len(list) > most {
+		list = append(append([]string(nil), list[:most-1]...), fmt.Sprintf("%d more", len(list)-most+1))
+	}
+	return strings.Join(list, glue)
+}
+
+func requestsOf(m *config.Match, none string) string {
 	if m == nil {
-		return "all"
+		return none
 	}
 	var parts []string
-	for _, list := range [][]string{m.Routes, m.Hosts, m.Methods, m.CIDRs} {
-		if len(list) > 2 {
-			list = append(append([]string(nil), list[:2]...), "…")
-		}
+	add := func(before string, list []string) {
 		if len(list) > 0 {
-			parts = append(parts, strings.Join(list, " or "))
+			parts = append(parts, before+few(list, " or "))
 		}
 	}
+	add("", m.Routes)
+	add("to ", m.Hosts)
+	add("by ", m.Methods)
+	add("from ", m.CIDRs)
 	if m.If != "" {
 		parts = append(parts, "if "+m.If)
+	}
+	if len(parts) == 0 {
+		return none
 	}
 	return strings.Join(parts, ", ")
 }
 
 func limitOf(p *config.Policy) string {
 	var parts []string
-	if p.Limit != "" {
-		parts = append(parts, string(p.Limit))
+	add := func(given bool, what ...any) {
+		if given {
+			parts = append(parts, fmt.Sprint(what...))
+		}
 	}
-	if p.Algorithm != "" {
-		parts = append(parts, p.Algorithm)
-	}
-	if p.Burst != nil {
-		parts = append(parts, fmt.Sprint("burst ", *p.Burst))
-	}
+	add(p.Limit != "", string(p.Limit))
+	add(p.Burst != nil, "burst ", value(p.Burst))
+	add(p.Algorithm != "", p.Algorithm)
+	add(p.Cells != nil, "cells ", value(p.Cells))
 	if p.Align != nil {
-		parts = append(parts, "by "+p.Align.Unit)
+		zone := p.Align.Zone
+		if zone == "" {
+			zone = "UTC"
+		}
+		add(true, "by ", p.Align.Unit, " in ", zone)
 	}
 	if p.InFlight > 0 {
-		parts = append(parts, fmt.Sprint(p.InFlight, " in flight"))
+		if len(parts) > 0 {
+			parts[len(parts)-1] += ","
+		}
+		add(true, p.InFlight, " in flight")
 	}
 	return strings.Join(parts, " ")
 }
 
+func value(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
 func restOf(p *config.Policy) string {
 	var parts []string
-	add := func(given bool, what string) {
+	add := func(given bool, what ...any) {
 		if given {
-			parts = append(parts, what)
+			parts = append(parts, fmt.Sprint(what...))
 		}
 	}
-	add(p.Shadow, "shadow")
+	add(p.Shadow, "shadow: refuses nothing")
+	add(p.Exempt != nil, "not ", requestsOf(p.Exempt, "any"))
 	add(p.Mode != "" && p.Mode != "central", p.Mode)
-	add(p.Plans != nil, "plans")
-	add(len(p.Overrides) > 0, "overrides")
-	add(p.OnStoreError == "fail_closed", "fail_closed")
-	add(len(p.Degrade) > 0, strings.Join(p.Degrade, ", "))
-	return strings.Join(parts, ", ")
+	add(p.Cost != "", "cost ", p.Cost)
+	if p.Plans != nil {
+		others := "others the limit"
+		if p.Plans.Unknown == "deny" {
+			others = "others none"
+		}
+		add(true, "plans by ", p.Plans.From, " (", few(limits(p.Plans.Limits), ", "), ", ", others, ")")
+	}
+	for _, kind := range slices.Sorted(maps.Keys(p.Overrides)) {
+		add(true, "overrides by ", kind, " (", few(limits(p.Overrides[kind]), ", "), ")")
+	}
+	add(p.OnNoKey == "skip", "passes without a key")
+	add(p.OnStoreError == "fail_closed", "refuses while the store is away")
+	add(len(p.Degrade) > 0, "instead of a refusal ", strings.Join(p.Degrade, ", "))
+	return strings.Join(parts, "; ")
+}
+
+// limits lists limits by name.
+func limits(m map[string]config.Limit) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, name+" "+string(m[name]))
+	}
+	return list
 }
 
 // registerAll registers every name that a document uses, with functions that know nobody.

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,45 +14,67 @@ import (
 	"github.com/spillway-go/spillway/config"
 	"github.com/spillway-go/spillway/config/stores"
 	"github.com/spillway-go/spillway/internal/serve"
-	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/middleware"
 )
 
-// caller is what inspect and reset have in common: a guard of the document, the policies meant and the caller's identity.
+// caller is what inspect and reset have in common: a guard of the document and what the caller is called by its policies.
 type caller struct {
 	guard    *middleware.Guard
-	policies []string
-	identity string
+	document *config.Document
+	policies []named
 	close    func() error
 }
 
-const callerHelp = `usage: spillway %s -config FILE [-policy NAME] [flags] KEY
+// named is a policy and its key of the caller.
+type named struct {
+	*config.Policy
+	identity string
+}
 
-KEY is a caller as keys spell it, such as ip=203.0.113.7 or "tenant=acme|ip=203.0.113.7". The counters are those of the
-document's store, which has to be on Redis: those in the memory of a process are that process's.
+const callerHelp = `usage: spillway %s -config WHERE [-policy NAME] [flags] KEY
+
+KEY is a caller as keys name it: ip=203.0.113.7, "tenant=acme|ip=203.0.113.7", all=- for the key global. What is hashed
+or keyed by hmac(…) is written as it stands in the store and in logs. The counters are those of the document's store, which
+has to be on Redis: those in the memory of a process are that process's.
 
 `
 
-func callerOf(command string, args []string, stderr io.Writer) (*caller, error) {
+// patience of a command with a source or a store that does not answer.
+const patience = 5 * time.Second
+
+func callerOf(ctx context.Context, command string, args []string, stderr io.Writer) (*caller, error) {
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, callerHelp, command)
 		flags.PrintDefaults()
 	}
-	path := flags.String("config", "", "`file` that is the policy document")
+	where := flags.String("config", "", "`where` the policy document is, as for serve")
 	policy := flags.String("policy", "", "`name` of a policy; without it all whose keys are of the kinds of KEY")
 	var names serve.Names
 	flags.Var(&names, "name", "a name that the document uses, as for serve: `tenant=header:X-Tenant`; may be repeated")
 	if err := flags.Parse(args); err != nil {
 		return nil, usageError(err)
 	}
-	if flags.NArg() != 1 || *path == "" {
+	if flags.NArg() != 1 || *where == "" {
 		flags.Usage()
 		return nil, errUsage
 	}
-	data, err := os.ReadFile(*path)
+	parts, err := partsOf(flags.Arg(0))
+	if err != nil {
+		fmt.Fprintln(stderr, "spillway:", err)
+		return nil, errUsage
+	}
+	source, closeSource, err := serve.Builtin().Open(*where)
+	if err != nil {
+		fmt.Fprintln(stderr, "spillway: -config:", err)
+		return nil, errUsage
+	}
+	defer closeSource()
+	loading, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	data, err := source.Load(loading)
 	if err != nil {
 		return nil, err
 	}
@@ -64,53 +85,95 @@ func callerOf(command string, args []string, stderr io.Writer) (*caller, error) 
 	if doc.Store == nil || doc.Store.Redis == nil {
 		return nil, errors.New("the counters of this document are in the memory of the processes that serve it")
 	}
+	return newCaller(doc, names.Deps(), *policy, parts)
+}
+
+func newCaller(doc *config.Document, deps config.Deps, policy string, parts []part) (c *caller, err error) {
 	limiters := stores.New(stores.Config{Dry: true})
-	deps := names.Deps()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, limiters.Close())
+		}
+	}()
 	registerAll(doc, &deps)
 	deps.Central, deps.Local = limiters.Central, limiters.Local
 	doc.Store.Fallback = nil // an answer of this process's memory would be no answer
-	patience := config.Duration(5 * time.Second)
-	doc.Store.Timeout = &patience
+	most := config.Duration(patience)
+	doc.Store.Timeout = &most
 	cfg, findings := config.Build(doc, deps)
 	if err := findings.Err(); err != nil {
-		return nil, errors.Join(err, limiters.Close())
+		return nil, err
 	}
-	guard, err := middleware.New(cfg)
-	if err != nil {
-		return nil, errors.Join(err, limiters.Close())
+	c = &caller{document: doc, close: limiters.Close}
+	if c.guard, err = middleware.New(cfg); err != nil {
+		return nil, err
 	}
-	c := &caller{guard: guard, identity: flags.Arg(0), close: limiters.Close}
+	found := false
 	for k := range doc.Policies {
 		p := &doc.Policies[k]
-		if p.Limit == "" || p.Mode == "local" || p.Name != *policy && (*policy != "" || !ofKinds(cfg.Policies[k], c.identity)) {
+		if policy != "" && p.Name != policy {
 			continue
 		}
-		c.policies = append(c.policies, p.Name)
+		found = true
+		why, identity := "", ""
+		switch {
+		case p.Limit == "":
+			why = "counts nothing, it has no limit"
+		case p.Mode == "local":
+			why = "counts in the memory of the processes that serve it"
+		case p.StoreKey != "":
+			why = "has keys in the store that a function of the application spells"
+		default:
+			identity, why = identityFor(cfg.Policies[k], p, cfg.ClientIP, parts)
+		}
+		if why == "" {
+			c.policies = append(c.policies, named{p, identity})
+		} else if policy != "" {
+			return nil, fmt.Errorf("policy %s %s", policy, why)
+		}
+	}
+	if !found && policy != "" {
+		return nil, fmt.Errorf("the document has no policy %q", policy)
 	}
 	if len(c.policies) == 0 {
-		return nil, errors.Join(fmt.Errorf("no policy counts by %s in the store", strings.Join(kindsOf(c.identity), " and ")), limiters.Close())
+		return nil, fmt.Errorf("no policy counts by %s in the store", kindsOf(parts))
 	}
 	return c, nil
 }
 
 // inspect shows how a caller stands.
 func inspect(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	c, err := callerOf("inspect", args, stderr)
+	c, err := callerOf(ctx, "inspect", args, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.close() }()
 	t := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "POLICY\tLIMIT\tLEFT\tNEXT IN\tFULL IN")
-	for _, name := range c.policies {
-		d, e := c.guard.Inspect(ctx, name, c.identity)
+	told, special := false, false
+	for _, p := range c.policies {
+		d, e := c.guard.Inspect(ctx, p.Name, p.identity)
 		if e != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", name, e))
+			err = errors.Join(err, fmt.Errorf("%s: %w", p.Name, e))
+			if errors.Is(e, limiter.ErrUnavailable) {
+				break // the others would wait as long
+			}
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%v\t%v\n", name, d.Limit, d.Remaining, wait(d.NextAfter), wait(d.ResetAfter))
+		if !told {
+			told = true
+			fmt.Fprintln(t, "POLICY\tKEY\tLIMIT\tLEFT\tNEXT IN\tFULL IN")
+		}
+		limit := d.Limit.String()
+		if p.Plans != nil || len(p.Overrides) > 0 {
+			limit, special = limit+" *", true
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%v\t%v\n", p.Name, p.identity, limit, d.Remaining, wait(d.NextAfter), wait(d.ResetAfter))
 	}
-	return errors.Join(err, t.Flush())
+	err = errors.Join(err, t.Flush())
+	if special {
+		fmt.Fprintln(stdout, "* the policy's own limit: a plan or an override may give the caller another one, of which more or less is left")
+	}
+	return err
 }
 
 func wait(d time.Duration) string {
@@ -122,47 +185,42 @@ func wait(d time.Duration) string {
 
 // reset forgets a caller.
 func reset(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	c, err := callerOf("reset", args, stderr)
+	c, err := callerOf(ctx, "reset", args, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.close() }()
-	for _, name := range c.policies {
-		if e := c.guard.Reset(ctx, name, c.identity); e != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", name, e))
+	done := false
+	for _, p := range c.policies {
+		if e := c.guard.Reset(ctx, p.Name, p.identity); e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", p.Name, e))
+			if errors.Is(e, limiter.ErrUnavailable) {
+				break
+			}
 			continue
 		}
-		fmt.Fprintf(stdout, "%s: forgotten\n", name)
+		done = true
+		fmt.Fprintf(stdout, "%s: forgot %s\n", p.Name, p.identity)
+	}
+	if keeps := keepsDenials(c.document); done && keeps > 0 {
+		fmt.Fprintf(stdout, "processes that have just refused may go on for up to %v\n", keeps)
 	}
 	return err
 }
 
-// ofKinds reports whether keys of p can be of the kinds of an identity.
-func ofKinds(p middleware.Policy, identity string) bool {
-	if p.Key == nil {
-		return strings.HasPrefix(identity, "key=")
+// keepsDenials is how long a process may remember that the store has denied.
+func keepsDenials(doc *config.Document) time.Duration {
+	if d := doc.Store.DenyCache; d != nil {
+		return max(time.Duration(*d), 0)
 	}
-	return kindsMatch(p, kindsOf(identity))
+	return time.Second
 }
 
-func kindsOf(identity string) (kinds []string) {
-	for part := range strings.SplitSeq(identity, "|") {
-		kind, _, _ := strings.Cut(part, "=")
-		kinds = append(kinds, kind)
+func kindsOf(parts []part) string {
+	kinds := make([]string, len(parts))
+	for k := range parts {
+		kinds[k] = parts[k].kind
 	}
-	return kinds
-}
-
-// kindsMatch compares the kinds of an identity with those a key function asks for, of which first(…) uses one.
-func kindsMatch(p middleware.Policy, kinds []string) bool {
-	asked, err := keyfunc.Kinds(p.Key)
-	if err != nil {
-		return false
-	}
-	for _, k := range kinds {
-		if !slices.Contains(asked, k) {
-			return false
-		}
-	}
-	return true
+	slices.Sort(kinds)
+	return strings.Join(kinds, " and ")
 }

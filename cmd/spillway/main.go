@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/spillway-go/spillway/config"
 	"github.com/spillway-go/spillway/internal/serve"
 )
@@ -38,6 +40,8 @@ commands:
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends what does not end by itself
+	redis.SetLogger(silent{})    // what go-redis logs comes back as errors too, and those are told
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -62,7 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case "reset":
 		err = reset(ctx, args[1:], stdout, stderr)
 	case "schema":
-		_, err = stdout.Write(config.Schema())
+		err = schema(args[1:], stdout, stderr)
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, usage)
 		return exitOK
@@ -81,6 +85,27 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fmt.Fprintln(stderr, "spillway:", err)
 	return exitError
 }
+
+// schema prints the JSON Schema of documents.
+func schema(args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("schema", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { fmt.Fprintln(stderr, "usage: spillway schema") }
+	if err := flags.Parse(args); err != nil {
+		return usageError(err)
+	}
+	if flags.NArg() > 0 {
+		flags.Usage()
+		return errUsage
+	}
+	_, err := stdout.Write(config.Schema())
+	return err
+}
+
+// silent is a logger of go-redis.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // errUsage is wrong use that the flag package has already explained.
 var errUsage = errors.New("usage")

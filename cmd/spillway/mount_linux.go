@@ -15,6 +15,9 @@ func neverChanges(path string) (config.Finding, bool) {
 	if err != nil {
 		return config.Finding{}, false
 	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = real
+	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	return mountFinding(abs), err == nil && isMount(abs, string(mounts))
 }
@@ -32,7 +35,7 @@ func isMount(path, mounts string) bool {
 
 func mountFinding(path string) config.Finding {
 	return config.Finding{
-		ID: config.NoEffect, Warning: true, Message: path + " is mounted by itself, as with subPath: changes of the ConfigMap never arrive",
-		Suggestion: "Mount the directory.",
+		ID: config.NoEffect, Warning: true, Message: path + " is mounted by itself, as with subPath: changes of a ConfigMap never arrive",
+		Suggestion: "Mount the directory of the file instead.",
 	}
 }
