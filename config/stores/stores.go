@@ -27,7 +27,7 @@ type Config struct {
 	Observer limiter.Observer
 	// Logger is told of outages; nil: [slog.Default].
 	Logger *slog.Logger
-	// Dry starts nothing, so that a document can be checked without taking part in the fleet.
+	// Dry sends nothing to Redis by itself, so that a document can be checked without taking part in the fleet.
 	Dry bool
 }
 
@@ -81,7 +81,8 @@ func (s *Stores) Central(store config.Store) (limiter.Limiter, error) {
 	return l, nil
 }
 
-// Local is the constructor of [config.Deps] for limits of one process: in memory, within the bounds of store.memory.
+// Local is the constructor of [config.Deps] for limits of one process: in memory, which is that of Central where there is
+// no Redis.
 func (s *Stores) Local(store config.Store) (limiter.Limiter, error) {
 	if store.Redis == nil {
 		return s.Central(store) // is local
@@ -168,15 +169,15 @@ func (s *Stores) redis(store config.Store) (l limiter.Limiter, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if !s.cfg.Dry {
-			census.Start()
-		}
 		s.later(census.Close)
 		c.Census = census
 	}
 	both, err := fallback.New(c)
 	if err != nil {
 		return nil, err
+	}
+	if f.Census && !s.cfg.Dry { // last, for now it reports
+		c.Census.Start()
 	}
 	s.later(func() error { both.Close(); return nil })
 	return both, nil
