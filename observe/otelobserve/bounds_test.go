@@ -74,6 +74,9 @@ func TestHostileTextsAreBounded(t *testing.T) {
 				Duration: time.Duration(r.Int64() - r.Int64()),
 				Decision: limiter.Decision{Limit: limiter.PerSecond(1), Via: limiter.Via(r.IntN(256)), Remaining: r.Int() - r.Int()}, Err: errors.New(hostile(r)),
 			}
+			if kind == limiter.EventMemory {
+				e.State = 0 // not closed
+			}
 			p.Observe(e)
 			e.Policy = hostile(r)
 			o.Observe(e)
@@ -178,6 +181,10 @@ func TestGaugesGoWithThePolicy(t *testing.T) {
 	o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a"})
 	o.Observe(limiter.Event{Kind: limiter.EventAdapt, Policy: "b"})
 	require.Zero(t, gauges())
+	// And one that has nothing bound may have it still.
+	o.Observe(limiter.Event{Kind: limiter.EventRejected, Policy: "a"})
+	o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a"})
+	require.Equal(t, 1, gauges())
 	again, release := o.Bind("a")
 	emit(again)
 	require.Equal(t, 4, gauges())
@@ -212,6 +219,41 @@ func TestBoundPoliciesHaveTheirOwnRoom(t *testing.T) {
 	reject("late")
 	reject("later")
 	require.Equal(t, []float64{1, 0, 2}, []float64{seen("late"), seen("later"), seen("other")})
+}
+
+// Policies that are gone are bounded as well, also where they come back.
+func TestPoliciesThatComeAndGo(t *testing.T) {
+	o, reg := newObserver(t)
+	bind := func(k int) { _, release := o.Bind(fmt.Sprint("p", k)); release() }
+	reject := func(k int) {
+		o.Observe(limiter.Event{Kind: limiter.EventRejected, Policy: fmt.Sprint("p", k), Reason: limiter.ReasonQuota})
+	}
+	lease := func(k int) { o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: fmt.Sprint("p", k), Keys: 1}) }
+	for k := range 100 {
+		bind(k)
+		reject(k)
+		lease(k)
+		bind(k)
+		lease(k)
+	}
+	leases := func() (n int) {
+		for name := range series(t, reg) {
+			if strings.HasPrefix(name, "rate_limit_leases_held") {
+				n++
+			}
+		}
+		return n
+	}
+	require.Zero(t, leases())
+	for k := range 2 * maxPolicies {
+		bind(1000 + k)
+	}
+	require.Zero(t, leases())
+	for k := range 2 * maxPolicies { // those that are forgotten make room for nobody
+		reject(1000 + k)
+		lease(1000 + k)
+	}
+	require.Equal(t, maxPolicies+1, leases(), "and other")
 }
 
 // All of it at once.

@@ -26,17 +26,18 @@
 //	rate_limit.degraded          rate_limit_degraded_total          policy, mode          refused requests that were served otherwise
 //	rate_limit.errors            rate_limit_errors_total            policy, cause         what could not be decided; see below
 //	rate_limit.breaker.state     rate_limit_breaker_state           limiter               0 closed, 1 half open, 2 open
-//	rate_limit.config.info       rate_limit_config_info             hash                  1 for the configuration in force
+//	rate_limit.config.info       rate_limit_config_info             hash                  1 for the document in force, 0 for one that was refused and is still there ("none": nothing is)
 //	rate_limit.config.reloads    rate_limit_config_reloads_total    result                ok, or why not
-//	rate_limit.memory.keys       rate_limit_memory_keys                                   keys in the tables of all memory stores; those of one name count as one
+//	rate_limit.memory.keys       rate_limit_memory_keys                                   keys in the tables of all memory stores; those of one name count as one, and one that is closed as none
 //	rate_limit.memory.overflow   rate_limit_memory_overflow_total                         takes that shared a cell as the table was full
 //	rate_limit.leases.held       rate_limit_leases_held             policy                leases of this process
 //	rate_limit.adaptive.limit    rate_limit_adaptive_limit          policy                the limit in force: units a second, or requests in flight
 //	rate_limit.adaptive.reason   rate_limit_adaptive_reason         policy, reason        1 for the reason in force, 0 for those that were
 //
 // The type is allowed, blocked or shadow_blocked; via is memory, store, lease, deny_cache or fallback. In
-// rate_limit.errors an empty policy means that a call to a store failed (the cause is timeout, refused, unavailable, …), or
-// with the cause client_ip that a client could not be told; a policy means that it could not decide.
+// rate_limit.errors an empty policy means that a call to a store failed (the cause is timeout, refused, unavailable, …),
+// with the cause panic that a callback panicked, and with client_ip that a client could not be told. A policy means that it
+// could not decide, and with the cause refund that it could not give units back.
 //
 // Counters of a policy's usual reasons and causes are there with 0 from the moment a guard has the policy, so that their
 // first increase is seen. Gauges of a policy end with it; its counters stay, as those of OpenTelemetry do.

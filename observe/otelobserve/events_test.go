@@ -49,7 +49,7 @@ func TestEveryKindIsKnown(t *testing.T) {
 		o, reg := newObserver(t)
 		before := series(t, reg)
 		o.Observe(limiter.Event{
-			Kind: kind, Policy: "a", Name: "n", Op: "take", Hash: "h", Mode: "cache", Reason: "quota", Keys: 1, Overflow: 1, State: 1,
+			Kind: kind, Policy: "a", Name: "n", Op: "take", Hash: "h", Mode: "cache", Reason: "quota", Keys: 1, Overflow: 1,
 			Decision: limiter.Decision{Limit: limiter.PerSecond(1)},
 		})
 		known := kind != 0 && kind != 200 && !slices.Contains(silent, kind)
@@ -114,13 +114,18 @@ func TestEvents(t *testing.T) {
 			},
 			map[string]float64{`errors_total{cause="invalid",policy="a"}`: 1, `errors_total{cause="unavailable",policy="a"}`: 1, `errors_total{cause="client_ip",policy=""}`: 1},
 		},
-		"a panic counts once": {
+		"panics are apart, and what could not be decided for one": {
 			events{
 				{Kind: limiter.EventPanic, Policy: "a", Name: "Cost", Reason: limiter.ReasonPanic, Err: errAway},
 				{Kind: limiter.EventError, Policy: "a", Reason: limiter.ReasonPanic, Err: errAway},
 				{Kind: limiter.EventPanic, Name: "Limiter", Err: errAway},
+				{Kind: limiter.EventError, Reason: limiter.ReasonPanic, Err: errAway},
 			},
-			map[string]float64{`errors_total{cause="panic",policy="a"}`: 1, `errors_total{cause="panic",policy=""}`: 1},
+			map[string]float64{`errors_total{cause="panic",policy="a"}`: 1, `errors_total{cause="panic",policy=""}`: 2},
+		},
+		"refunds": {
+			events{{Kind: limiter.EventError, Policy: "a", Reason: limiter.ReasonRefund, Err: errAway}},
+			map[string]float64{`errors_total{cause="refund",policy="a"}`: 1},
 		},
 		"store": {
 			events{
@@ -142,6 +147,20 @@ func TestEvents(t *testing.T) {
 		"two memories of one name do not add up": {
 			events{{Kind: limiter.EventMemory, Keys: 5, Overflow: 100}, {Kind: limiter.EventMemory, Keys: 5}, {Kind: limiter.EventMemory, Keys: 5, Overflow: 100}},
 			map[string]float64{`memory_keys`: 5, `memory_overflow_total`: 100},
+		},
+		"memories that are closed": {
+			events{
+				{Kind: limiter.EventMemory, Name: "x", Keys: 5, Overflow: 2}, {Kind: limiter.EventMemory, Name: "y", Keys: 7},
+				{Kind: limiter.EventMemory, Name: "x", State: 1, Overflow: 3}, {Kind: limiter.EventMemory, Name: "x", State: 1, Overflow: 3},
+			},
+			map[string]float64{`memory_keys`: 7, `memory_overflow_total`: 3},
+		},
+		"a memory of the name of one that is closed": {
+			events{
+				{Kind: limiter.EventMemory, Name: "x", Keys: 5, Overflow: 2}, {Kind: limiter.EventMemory, Name: "x", State: 1, Overflow: 2},
+				{Kind: limiter.EventMemory, Name: "x", Keys: 1, Overflow: 2},
+			},
+			map[string]float64{`memory_keys`: 1, `memory_overflow_total`: 4},
 		},
 		"breaker": {
 			events{{Kind: limiter.EventBreaker, Name: "redis", State: limiter.BreakerHalfOpen}, {Kind: limiter.EventBreaker, Name: "redis", State: limiter.BreakerOpen}},
@@ -247,7 +266,7 @@ func anything(r *rand.Rand) limiter.Event {
 	e := limiter.Event{
 		Kind: all[r.IntN(len(all))], Time: time.Now(), Policy: pick("a", "b", "c"), Name: pick("x", "y"),
 		Key: limiter.Key{ID: pick("all=-", "ip=192.0.2.7")}, Outcome: limiter.Outcome(r.IntN(4)), State: uint8(r.IntN(3)),
-		Reason: pick("", "ok", "quota", "invalid", "panic", "timeout"), Mode: pick("cache", "func"), Op: pick("take", "refund"), Hash: pick("1", "2"),
+		Reason: pick("", "ok", "quota", "invalid", "panic", "timeout", "refund"), Mode: pick("cache", "func"), Op: pick("take", "refund"), Hash: pick("", "1", "2", "3"),
 		Duration: time.Duration(r.IntN(1e9)), Keys: int64(r.IntN(100)), Overflow: int64(r.IntN(100)),
 	}
 	e.Decision = limiter.Decision{Limit: limits[r.IntN(len(limits))], Via: limiter.Via(r.IntN(6)), ResetAfter: time.Duration(r.IntN(60)) * time.Second}
@@ -260,8 +279,9 @@ func anything(r *rand.Rand) limiter.Event {
 		e.Policy = ""
 	case limiter.EventPanic:
 		e.Reason = limiter.ReasonPanic
+		fallthrough
 	case limiter.EventError:
-		if e.Reason != limiter.ReasonPanic && r.IntN(3) == 0 {
+		if r.IntN(3) == 0 {
 			e.Policy = ""
 		}
 	}
@@ -286,6 +306,34 @@ func TestQuotaUsedFalls(t *testing.T) {
 				time.Sleep(15 * time.Second)
 			}
 		})
+	}
+}
+
+// A document that is refused can be seen for as long as its source has it.
+func TestRefusedDocumentsStand(t *testing.T) {
+	o, reg := newObserver(t)
+	for i, step := range []struct {
+		source, hash, reason string
+		want                 map[string]float64
+	}{
+		{"a", "", limiter.ReasonUnavailable, map[string]float64{"none": 0}},
+		{"a", "1", limiter.ReasonOK, map[string]float64{"1": 1}},
+		{"a", "2", limiter.ReasonInvalid, map[string]float64{"1": 1, "2": 0}},
+		{"a", "3", limiter.ReasonInvalid, map[string]float64{"1": 1, "3": 0}},
+		{"a", "", limiter.ReasonUnavailable, map[string]float64{"1": 1, "none": 0}},
+		{"a", "1", limiter.ReasonOK, map[string]float64{"1": 1}},
+		{"b", "2", "", map[string]float64{"1": 1, "2": 1}},
+		{"a", "2", limiter.ReasonInvalid, map[string]float64{"1": 1, "2": 1}},
+		{"b", "4", limiter.ReasonOK, map[string]float64{"1": 1, "2": 0, "4": 1}},
+	} {
+		o.Observe(limiter.Event{Kind: limiter.EventReload, Name: step.source, Hash: step.hash, Reason: step.reason})
+		got := map[string]float64{}
+		for name, v := range series(t, reg) {
+			if hash, of := strings.CutPrefix(name, `rate_limit_config_info{hash="`); of {
+				got[strings.TrimSuffix(hash, `"}`)] = v
+			}
+		}
+		require.Equal(t, step.want, got, "step %d", i)
 	}
 }
 

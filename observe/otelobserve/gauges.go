@@ -36,7 +36,12 @@ type memory struct {
 }
 
 func (o *Observer) sawMemory(ctx context.Context, e *limiter.Event) {
-	m := o.memories.get(e.Name)
+	var m *memory
+	if closed := e.State != 0; closed {
+		m = o.memories.drop(e.Name)
+	} else {
+		m = o.memories.get(e.Name)
+	}
 	if m == nil {
 		return
 	}
@@ -50,12 +55,48 @@ func (o *Observer) sawMemory(ctx context.Context, e *limiter.Event) {
 	o.overflow.Add(ctx, more)
 }
 
-// source is where configurations come from.
-type source struct{ hash atomic.Pointer[string] }
+// source is where configurations come from, and what it has: the document in force, and the one that is not, if it has
+// another by now.
+type source struct {
+	mu        sync.Mutex
+	good, bad string // "": none
+}
 
-func (s *source) set(hash string) {
-	hash = clean(hash)
-	s.hash.Store(&hash)
+// noDocument stands for the hash of a document that there is none of.
+const noDocument = "none"
+
+func (s *source) set(hash string, inForce bool) {
+	if hash == "" {
+		hash = noDocument
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is := &s.bad
+	if inForce {
+		is, s.bad = &s.good, ""
+	}
+	if *is != hash {
+		*is = clean(hash)
+	}
+}
+
+// collectDocuments tells of each document whether it is in force, for any of the sources.
+func (o *Observer) collectDocuments(to metric.Observer) {
+	documents := map[string]int64{}
+	for _, s := range o.sources.all() {
+		s.mu.Lock()
+		good, bad := s.good, s.bad
+		s.mu.Unlock()
+		if bad != "" {
+			documents[bad] = max(documents[bad], 0)
+		}
+		if good != "" {
+			documents[good] = 1
+		}
+	}
+	for hash, inForce := range documents {
+		to.ObserveInt64(o.configInfo, inForce, metric.WithAttributes(keyHash.String(hash)))
+	}
 }
 
 // collect tells the values of all gauges.
@@ -67,11 +108,7 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 	for _, b := range o.breakers.all() {
 		to.ObserveInt64(o.breakerState, b.state.Load(), b.set)
 	}
-	for _, s := range o.sources.all() {
-		if hash := s.hash.Load(); hash != nil {
-			to.ObserveInt64(o.configInfo, 1, metric.WithAttributes(keyHash.String(*hash)))
-		}
-	}
+	o.collectDocuments(to)
 	memories := o.memories.all()
 	if len(memories) == 0 {
 		return nil
@@ -87,11 +124,11 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 }
 
 func (p *policy) collect(now time.Time, to metric.Observer) {
-	p.mu.Lock()
-	defer p.mu.Unlock() // nothing below waits for anybody
-	if p.gone {
+	if p.gone.Load() {
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock() // nothing below waits for anybody
 	o := p.observer
 	if !p.used.at.IsZero() {
 		to.ObserveFloat64(o.quotaUsed, p.used.by(now), p.set)

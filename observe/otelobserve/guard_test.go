@@ -166,8 +166,12 @@ func TestGuardTellsOfPanics(t *testing.T) {
 		s := newService(t, otelobserve.SpanAll, trace.AlwaysSample(), p)
 		status, got := s.get()
 		require.Equal(t, http.StatusServiceUnavailable, status)
-		requireTold(t, []map[string]any{told("error", "a", "cause", "panic"), told("rejected", "a", "reason", "panic")}, got)
-		require.Equal(t, map[string]int64{"rate_limit.errors cause=panic,policy=a": 1, "rate_limit.rejected policy=a,reason=panic": 1}, s.sums(t))
+		requireTold(t, []map[string]any{
+			told("panic", "a", "callback", "Cost"), told("error", "a", "cause", "panic"), told("rejected", "a", "reason", "panic"),
+		}, got)
+		require.Equal(t, map[string]int64{
+			"rate_limit.errors cause=panic,policy=": 1, "rate_limit.errors cause=panic,policy=a": 1, "rate_limit.rejected policy=a,reason=panic": 1,
+		}, s.sums(t))
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -123,10 +124,12 @@ func (o *Observer) see(p *policy, e *limiter.Event) {
 		}
 	case limiter.EventReload:
 		o.sawReload(ctx, e)
-	case limiter.EventDecision, limiter.EventRejected, limiter.EventDegraded, limiter.EventError, limiter.EventPanic,
-		limiter.EventLease, limiter.EventAdapt:
+	case limiter.EventPanic:
+		o.sawPanic(ctx, p, e)
+	case limiter.EventDecision, limiter.EventRejected, limiter.EventDegraded, limiter.EventError, limiter.EventLease,
+		limiter.EventAdapt:
 		if p == nil {
-			p = o.policies.find(e.Policy)
+			p = o.policies.find(e)
 		}
 		p.saw(ctx, e)
 	case limiter.EventStoreState: // what it is about has been counted, as errors
@@ -152,10 +155,21 @@ func (o *Observer) sawReload(ctx context.Context, e *limiter.Event) {
 		result = limiter.ReasonInvalid
 	}
 	o.reloads.Add(ctx, 1, o.results.orOther(result).add...)
-	if result == limiter.ReasonOK {
-		if s := o.sources.get(e.Name); s != nil {
-			s.set(e.Hash)
+	if s := o.sources.get(e.Name); s != nil {
+		s.set(e.Hash, result == limiter.ReasonOK)
+	}
+}
+
+// sawPanic counts a panic apart from the policies, whatever came of it: a policy that could not decide has an event of its
+// own.
+func (o *Observer) sawPanic(ctx context.Context, p *policy, e *limiter.Event) {
+	o.errors.Add(ctx, 1, o.policies.none.errors.orOther(limiter.ReasonPanic).add...)
+	if s := o.span(e); s != nil {
+		name := clean(e.Policy)
+		if p != nil {
+			name = p.text
 		}
+		add(s, e, []attribute.KeyValue{keyPolicy.String(name), keyOutcome.String("panic"), keyCallback.String(clean(e.Name))})
 	}
 }
 
@@ -178,7 +192,7 @@ var (
 	}
 	causes = []string{
 		limiter.ReasonUnavailable, limiter.ReasonInvalid, limiter.ReasonUnsupported, limiter.ReasonPanic, limiter.ReasonNoKey,
-		limiter.ReasonCanceled,
+		limiter.ReasonCanceled, limiter.ReasonRefund,
 	}
 )
 

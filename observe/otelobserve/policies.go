@@ -29,32 +29,43 @@ func (s *policies) init(o *Observer) {
 	s.read.Store(&roster{byName: map[string]*policy{}})
 }
 
-// find returns the policy of that name, which is a new one if there is none and room for it, and otherwise other.
-func (s *policies) find(name string) *policy {
-	if name == "" {
+// find returns the policy of e, which is a new one if there is none and room for it, and otherwise other. A policy that is
+// gone stays so for limiters that know nothing of guards. All else is of a guard that has it still and binds nothing.
+func (s *policies) find(e *limiter.Event) *policy {
+	if e.Policy == "" {
 		return s.none
 	}
-	r := s.read.Load()
-	if p, ok := r.byName[name]; ok {
+	late := e.Kind == limiter.EventLease || e.Kind == limiter.EventAdapt
+	if p := s.known(e.Policy, late); p != nil {
 		return p
 	}
-	if p := s.within(maxPolicies, name); p != nil {
+	if p := s.within(maxPolicies, clean(e.Policy), late); p != nil {
 		return p
 	}
-	return s.within(maxPolicies+1, other)
+	return s.within(maxPolicies+1, other, late)
+}
+
+// known returns the policy of that name if there is one that counts.
+func (s *policies) known(name string, late bool) *policy {
+	if p := s.read.Load().byName[name]; p != nil && (late || !p.gone.Load()) {
+		return p
+	}
+	return nil
 }
 
 // within returns the policy, a new one if fewer than room have no guard; nil: there is no room for it.
-func (s *policies) within(room int, name string) *policy {
-	name = clean(name)
-	if r := s.read.Load(); r.loose >= room || r.byName[name] != nil {
-		return r.byName[name]
+func (s *policies) within(room int, name string, late bool) *policy {
+	if p := s.known(name, late); p != nil || s.read.Load().loose >= room {
+		return p
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.read.Load()
-	if r.loose >= room || r.byName[name] != nil {
-		return r.byName[name]
+	if p := s.known(name, late); p != nil || r.loose >= room {
+		return p
+	}
+	if r.byName[name] != nil {
+		s.left--
 	}
 	p := newPolicy(s.observer, name)
 	s.set(name, p, 1)
@@ -83,7 +94,7 @@ func (s *policies) bind(name string) (limiter.Observer, func()) {
 	case p == nil:
 		p = newPolicy(s.observer, name)
 		s.set(name, p, 0)
-	case p.isGone():
+	case p.gone.Load():
 		s.left--
 		p = newPolicy(s.observer, name)
 		s.set(name, p, 0)
@@ -100,17 +111,9 @@ func (s *policies) release(name string, p *policy) {
 	if p.guards--; p.guards > 0 {
 		return
 	}
-	p.mu.Lock()
-	p.gone = true
-	p.mu.Unlock()
+	p.gone.Store(true)
 	if s.left++; s.left > maxPolicies {
 		s.left--
 		s.set(name, nil, 0)
 	}
-}
-
-func (p *policy) isGone() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.gone
 }

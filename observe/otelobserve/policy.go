@@ -37,8 +37,9 @@ type policy struct {
 	decisions                  [outcomes][vias]atomic.Pointer[decision]
 	rejected, degraded, errors *table[word]
 
+	gone atomic.Bool // no guard has it any more: it has no gauges
+
 	mu      sync.Mutex
-	gone    bool // no guard has it any more: it has no gauges
 	used    used
 	leases  int64 // −1: not known
 	adapted *adapted
@@ -71,8 +72,8 @@ func (p *policy) Observe(e limiter.Event) { p.observer.see(p, &e) }
 func (p *policy) KeepsNoKey() limiter.Observer { return p }
 
 func (p *policy) saw(ctx context.Context, e *limiter.Event) {
-	if p.text == "" && e.Kind != limiter.EventError && e.Kind != limiter.EventPanic {
-		return // nobody decided
+	if p.text == "" && (e.Kind != limiter.EventError || e.Reason == limiter.ReasonPanic) {
+		return // nobody decided, and a panic has an event of its own
 	}
 	o := p.observer
 	switch e.Kind {
@@ -87,11 +88,9 @@ func (p *policy) saw(ctx context.Context, e *limiter.Event) {
 		o.degraded.Add(ctx, 1, mode.add...)
 		p.tell(e, "degraded", keyMode.String(mode.text))
 	case limiter.EventError:
-		if e.Reason != limiter.ReasonPanic { // which has an event of its own
-			p.sawError(ctx, e, cause(e))
-		}
-	case limiter.EventPanic:
-		p.sawError(ctx, e, limiter.ReasonPanic)
+		cause := p.errors.orOther(cause(e))
+		o.errors.Add(ctx, 1, cause.add...)
+		p.tell(e, "error", keyCause.String(cause.text))
 	case limiter.EventLease:
 		p.mu.Lock()
 		p.leases = max(0, e.Keys)
@@ -143,12 +142,6 @@ func (p *policy) decide(via limiter.Via) {
 		p.observer.requests.Add(context.Background(), 0, d.add...)
 		p.decisions[outcome][via].CompareAndSwap(nil, d)
 	}
-}
-
-func (p *policy) sawError(ctx context.Context, e *limiter.Event, why string) {
-	cause := p.errors.orOther(why)
-	p.observer.errors.Add(ctx, 1, cause.add...)
-	p.tell(e, "error", keyCause.String(cause.text))
 }
 
 // adapted is an adaptive limit.

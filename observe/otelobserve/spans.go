@@ -15,6 +15,7 @@ const (
 	keyOutcome    attribute.Key = "outcome"
 	keyRemaining  attribute.Key = "remaining"
 	keyRetryAfter attribute.Key = "retry_after"
+	keyCallback   attribute.Key = "callback"
 )
 
 // span returns the span of the event's request; nil: there is none, or nobody keeps it.

@@ -85,6 +85,21 @@ func (t *table[V]) within(room int, text string) *V {
 	return next[text]
 }
 
+// drop makes room of what belongs to text, and returns it; nil: there is nothing.
+func (t *table[V]) drop(text string) *V {
+	text = clean(text)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.all()
+	v := m[text]
+	if v != nil {
+		next := maps.Clone(m)
+		delete(next, text)
+		t.read.Store(&next)
+	}
+	return v
+}
+
 // word is a value of an attribute, ready for every instrument.
 type word struct {
 	text   string
