@@ -69,7 +69,11 @@ func newService(t *testing.T) service {
 			{Name: "shadow", Match: on("/shadow"), Key: keyfunc.IP(), Limit: limiter.PerHour(3), Shadow: true},
 			{Name: "soft", Match: on("/soft"), Key: keyfunc.IP(), Limit: limiter.PerHour(2), Degrade: static},
 			{Name: "keyed", Match: on("/keyed"), Key: keyfunc.Header("X-Api-Key"), Limit: limiter.PerHour(1000)},
-			{Name: "open", Match: on("/open"), Key: keyfunc.IP(), Limit: limiter.PerHour(1), Limiter: away{}},
+			{Name: "open", Match: on("/open"), Key: keyfunc.IP(), Limit: limiter.PerHour(1), Limiter: away{}, InFlight: 100},
+			// Both refuse, and one substitute is served.
+			{Name: "first", Match: on("/pair"), Key: keyfunc.IP(), Limit: limiter.PerHour(2), Degrade: static},
+			{Name: "second", Match: on("/pair"), Key: keyfunc.Global(), Limit: limiter.PerHour(2), Degrade: static},
+			{Name: "shaky", Match: on("/shaky"), Key: func(*keyfunc.Request) (keyfunc.Key, error) { panic("shaky") }, Limit: limiter.PerHour(1)},
 		},
 	})
 	require.NoError(t, err)
@@ -108,7 +112,7 @@ func (s service) emit(n int) {
 		{Kind: limiter.EventBreaker, Name: "redis", State: limiter.BreakerOpen, Err: errors.New("late")},
 		{Kind: limiter.EventMemory, Name: "second", Keys: 70, Overflow: int64(5 * n)},
 		{Kind: limiter.EventReload, Name: "file", Hash: "0a1b2c", Reason: limiter.ReasonOK},
-		{Kind: limiter.EventReload, Name: "file", Reason: limiter.ReasonInvalid, Err: errors.New("no such field")},
+		{Kind: limiter.EventReload, Name: "file", Hash: "3d4e5f", Reason: limiter.ReasonInvalid, Err: errors.New("no such field")},
 		{Kind: limiter.EventLease, Policy: "wide", Keys: 4},
 		{Kind: limiter.EventAdapt, Policy: "wide", Decision: limiter.Decision{Limit: limiter.PerSecond(25)}, Reason: "cpu"},
 	} {
@@ -133,6 +137,8 @@ func TestPrometheus(t *testing.T) {
 		require.Equal(t, map[int]int{200: 5}, s.ask(t, "/shadow", 5))
 		soft := s.ask(t, "/soft", 6)
 		require.Equal(t, map[int]map[int]int{1: {200: 2, 203: 4}, 2: {203: 6}}[n], soft)
+		require.Equal(t, map[int]map[int]int{1: {200: 2, 203: 4}, 2: {203: 6}}[n], s.ask(t, "/pair", 6))
+		require.Equal(t, map[int]int{503: 3}, s.ask(t, "/shaky", 3))
 		require.Equal(t, map[int]int{403: 3}, s.ask(t, "/keyed", 3))
 		require.Equal(t, map[int]int{200: 30}, s.ask(t, "/open", 30))
 		s.emit(n)
@@ -180,6 +186,12 @@ func countsAreExact(t *testing.T, server *promtest.Server) {
 		`rejected_total{policy="keyed",reason="no_key"}`:                     6,
 		`rejected_total{policy="open",reason="unavailable"}`:                 0,
 		`degraded_total{policy="soft",mode="static"}`:                        10,
+		`rejected_total{policy="first",reason="quota"}`:                      10,
+		`rejected_total{policy="second",reason="quota"}`:                     10,
+		`degraded_total{policy="first",mode="static"}`:                       10,
+		`degraded_total{policy="second",mode="static"}`:                      10,
+		`errors_total{policy="shaky",cause="panic"}`:                         6,
+		`errors_total{policy="",cause="panic"}`:                              6,
 		`errors_total{policy="open",cause="unavailable"}`:                    60,
 		`errors_total{policy="keyed",cause="no_key"}`:                        6,
 		`errors_total{policy="",cause="timeout"}`:                            60,
@@ -193,6 +205,7 @@ func countsAreExact(t *testing.T, server *promtest.Server) {
 		`memory_overflow_total`:                                              10,
 		`memory_keys >= bool 70`:                                             1,
 		`config_info{hash="0a1b2c"}`:                                         1,
+		`config_info{hash="3d4e5f"}`:                                         0,
 		`config_reloads_total{result="ok"}`:                                  2,
 		`config_reloads_total{result="invalid"}`:                             2,
 		`leases_held{policy="wide"}`:                                         4,
@@ -201,10 +214,10 @@ func countsAreExact(t *testing.T, server *promtest.Server) {
 	} {
 		require.Equal(t, want, one(t, server, "rate_limit_"+query), query)
 	}
-	// And nothing beside.
-	require.Equal(t, 542.0, one(t, server, `sum(rate_limit_requests_total)`))
-	require.Equal(t, 28.0, one(t, server, `sum(rate_limit_rejected_total)`))
-	require.Equal(t, 126.0, one(t, server, `sum(rate_limit_errors_total)`))
+	// And nothing beside. What could not be decided is no decision, with a bound on requests in flight either.
+	require.Equal(t, 566.0, one(t, server, `sum(rate_limit_requests_total)`))
+	require.Equal(t, 54.0, one(t, server, `sum(rate_limit_rejected_total)`))
+	require.Equal(t, 138.0, one(t, server, `sum(rate_limit_errors_total)`))
 }
 
 func quantiles(t *testing.T, server *promtest.Server) {
@@ -340,15 +353,22 @@ func rulesWork(t *testing.T, server *promtest.Server) {
 			return err == nil && len(samples) > 0
 		}, soon, tick, "%s is recorded", r.Name)
 	}
-	require.GreaterOrEqual(t, alerts, 12)
-	for _, policy := range []string{"wide", "tight", "shadow", "soft", "keyed", "open"} {
+	require.GreaterOrEqual(t, alerts, 13)
+	for _, policy := range []string{"wide", "tight", "shadow", "soft", "first", "second", "shaky", "keyed", "open"} {
 		require.Eventually(t, func() bool {
 			samples, err := server.Query(fmt.Sprintf("policy:rate_limit_asked:rate5m{policy=%q} > 0", policy))
 			return err == nil && len(samples) == 1
 		}, soon, tick, policy)
 	}
+	// All that the policies of a pair refuse is served, in both.
+	for _, policy := range []string{"first", "second"} {
+		require.Zero(t, one(t, server, fmt.Sprintf(`rate_limit_rejected_total{policy=%[1]q,reason="quota"}
+			- on (policy) rate_limit_degraded_total{policy=%[1]q}`, policy)))
+	}
 	// What is wrong in these minutes is seen at once, and waits for its time.
-	for _, name := range []string{"SpillwayBreakerOpen", "SpillwayStoreErrors", "SpillwayUndecided"} {
+	for _, name := range []string{
+		"SpillwayBreakerOpen", "SpillwayStoreErrors", "SpillwayUndecided", "SpillwayPanic", "SpillwayReloadFailed",
+	} {
 		require.Eventually(t, func() bool {
 			samples, err := server.Query(fmt.Sprintf(`ALERTS{alertname=%q, alertstate="pending"}`, name))
 			return err == nil && len(samples) > 0
