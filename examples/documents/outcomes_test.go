@@ -65,6 +65,8 @@ func TestPublicAPIFields(t *testing.T) {
 		w := s.ask(x)
 		require.Contains(t, w.Body.String(), "请求过于频繁")
 		require.Regexp(t, `^[5-8]$`, w.Header().Get("Retry-After")) // 5 s, and up to 3 more
+		ipv4 := s.ask(step{from: ingress, fields: client("203.0.113.1")})
+		require.Equal(t, `"address";r=59;t=12`, ipv4.Header().Get("RateLimit"), "of networks nothing is told")
 		require.Empty(t, s.ask(step{do: "GET /healthz", from: ingress}).Header().Get("RateLimit"))
 	})
 }
@@ -206,9 +208,11 @@ func TestPartner(t *testing.T) {
 		{about: "a batch", from: from, fields: key, status: refused, by: "pace"},
 		{about: "another partner of the same address", times: 39, from: from, fields: other, status: ok},
 		{about: "the address has 80, the refused one included", from: from, fields: "X-Api-Key: guess", status: refused, by: "address"},
+		{about: "twenty a second", wait: time.Second, times: 20, from: from, fields: key, status: ok},
+		{about: "twenty a second", from: from, fields: key, status: refused, by: "pace"},
 		{about: "without a key", wait: time.Second, from: from, status: http.StatusForbidden, by: "contract, pace"},
 	}
-	left := 10000 - 40
+	left := 10000 - 60
 	for left > 40 {
 		steps = append(steps, step{about: "all day", wait: 2 * time.Second, times: 40, from: from, fields: key, status: ok})
 		left -= 40
