@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -74,7 +75,8 @@ func isLocalName(host string) bool {
 		host = h
 	}
 	host = strings.ToLower(strings.Trim(host, "[]"))
-	return host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host) != nil
+	_, err := netip.ParseAddr(host)
+	return err == nil || host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
 // shown is how many keys /top shows.

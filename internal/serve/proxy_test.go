@@ -63,8 +63,9 @@ func TestBodiesAreNotBuffered(t *testing.T) {
 	}))
 	body, feed := io.Pipe()
 	answer := make(chan *http.Response, 1)
+	req := request(t, "POST", r.url, body)
 	go func() {
-		res, err := http.DefaultClient.Do(request(t, "POST", r.url, body))
+		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			close(answer)
 			return
@@ -209,9 +210,10 @@ policies:
 	}))
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan struct{})
+	req := request(t, "GET", r.url+"/wait", nil).WithContext(ctx)
 	go func() {
 		defer close(left)
-		res, err := http.DefaultClient.Do(request(t, "GET", r.url+"/wait", nil).WithContext(ctx))
+		res, err := http.DefaultClient.Do(req)
 		if err == nil {
 			_ = res.Body.Close()
 		}

@@ -28,8 +28,9 @@ func TestDrain(t *testing.T) {
 	defer back.Close()
 	r := begin(t, wide, "-upstream", back.URL, "-drain", patience.String())
 	addr := r.out.wait(t, `serving \S+ on http://(\S+)\n`)[1]
-	answer := make(chan string, 1)
-	go func() { answer <- raw(t, addr, "GET / HTTP/1.0\r\n\r\n") }()
+	conn := dial(t, addr)
+	_, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
+	require.NoError(t, err)
 	inTime(t, "the request is served", serving)
 	r.stop()
 	r.out.wait(t, "stopping\n")
@@ -43,7 +44,9 @@ func TestDrain(t *testing.T) {
 		require.True(t, time.Now().Before(late), "new connections are still taken")
 	}
 	close(finish)
-	require.True(t, strings.HasSuffix(inTime(t, "an answer", answer), "\r\n\r\ndone"))
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.True(t, strings.HasSuffix(string(answer), "\r\n\r\ndone"), "%s", answer)
 	require.NoError(t, inTime(t, "the end", r.ended))
 }
 

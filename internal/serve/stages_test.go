@@ -110,6 +110,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	for range clients {
+		requests := []*http.Request{request(t, "GET", r.url+"/steady", nil), request(t, "GET", r.url+"/", nil)}
 		running.Go(func() {
 			for {
 				select {
@@ -117,8 +118,9 @@ func TestReloadsUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				for _, path := range []string{"/steady", "/"} {
-					res, err := http.DefaultClient.Do(request(t, "GET", r.url+path, nil))
+				for _, req := range requests {
+					path := req.URL.Path
+					res, err := http.DefaultClient.Do(req)
 					if err != nil {
 						wrong.Add(1)
 						continue

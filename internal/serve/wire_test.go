@@ -228,7 +228,8 @@ func TestForwardedFields(t *testing.T) {
 		not      []string
 	}{
 		"nobody is believed": {
-			"", []string{"X-Forwarded-For: 127.0.0.1\n", "X-Forwarded-Host: 127.0.0.1:", "X-Forwarded-Proto: http\n", "Cf-Connecting-Ip: 203.0.113.7\n"},
+			"",
+			[]string{"X-Forwarded-For: 127.0.0.1\n", "X-Forwarded-Host: 127.0.0.1:", "X-Forwarded-Proto: http\n", "Cf-Connecting-Ip: 203.0.113.7\n"},
 			[]string{"evil", "https", "Forwarded-Port", "\nForwarded:", "Real-Ip", "_"},
 		},
 		"others are believed": {
@@ -244,15 +245,18 @@ func TestForwardedFields(t *testing.T) {
 		},
 		"by Forwarded": {
 			`client_ip: {strategy: forwarded, trusted_proxies: ["127.0.0.1"]}`,
-			[]string{"Forwarded: for=203.0.113.7, for=127.0.0.1;proto=http\n", "X-Forwarded-For: 203.0.113.7, 127.0.0.1\n"}, nil,
+			[]string{"Forwarded: for=203.0.113.7, for=127.0.0.1;proto=http\n", "X-Forwarded-For: 203.0.113.7, 127.0.0.1\n"},
+			nil,
 		},
 		"by a header": {
 			`client_ip: {strategy: header, header: cf-connecting-ip, trusted_proxies: ["127.0.0.1"]}`,
-			[]string{"Cf-Connecting-Ip: 203.0.113.7\n", "X-Forwarded-For: 203.0.113.7, 127.0.0.1\n"}, []string{"\nForwarded:"},
+			[]string{"Cf-Connecting-Ip: 203.0.113.7\n", "X-Forwarded-For: 203.0.113.7, 127.0.0.1\n"},
+			[]string{"\nForwarded:"},
 		},
 		"by a header, of others": {
 			`client_ip: {strategy: header, header: cf-connecting-ip, trusted_proxies: ["192.0.2.1"]}`,
-			[]string{"X-Forwarded-For: 127.0.0.1\n"}, []string{"203.0.113.7", "Cf-Connecting-Ip"},
+			[]string{"X-Forwarded-For: 127.0.0.1\n"},
+			[]string{"203.0.113.7", "Cf-Connecting-Ip"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
