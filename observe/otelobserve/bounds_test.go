@@ -229,10 +229,11 @@ func TestPoliciesThatComeAndGo(t *testing.T) {
 		o.Observe(limiter.Event{Kind: limiter.EventRejected, Policy: fmt.Sprint("p", k), Reason: limiter.ReasonQuota})
 	}
 	lease := func(k int) { o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: fmt.Sprint("p", k), Keys: 1}) }
+	for range maxPolicies + 1 { // one that comes back is not gone any more
+		bind(0)
+		reject(0)
+	}
 	for k := range 100 {
-		bind(k)
-		reject(k)
-		lease(k)
 		bind(k)
 		lease(k)
 	}
@@ -245,11 +246,11 @@ func TestPoliciesThatComeAndGo(t *testing.T) {
 		return n
 	}
 	require.Zero(t, leases())
-	for k := range 2 * maxPolicies {
+	for k := range maxPolicies + 100 {
 		bind(1000 + k)
 	}
 	require.Zero(t, leases())
-	for k := range 2 * maxPolicies { // those that are forgotten make room for nobody
+	for k := range maxPolicies + 100 { // those that are forgotten make room for nobody
 		reject(1000 + k)
 		lease(1000 + k)
 	}

@@ -150,14 +150,17 @@ func TestEvents(t *testing.T) {
 		},
 		"memories that are closed": {
 			events{
-				{Kind: limiter.EventMemory, Name: "x", Keys: 5, Overflow: 2}, {Kind: limiter.EventMemory, Name: "y", Keys: 7},
-				{Kind: limiter.EventMemory, Name: "x", State: 1, Overflow: 3}, {Kind: limiter.EventMemory, Name: "x", State: 1, Overflow: 3},
+				{Kind: limiter.EventMemory, Name: "x", Keys: 5, Overflow: 2},
+				{Kind: limiter.EventMemory, Name: "y", Keys: 7},
+				{Kind: limiter.EventMemory, Name: "x", State: 1, Overflow: 3},
+				{Kind: limiter.EventMemory, Name: "x", State: 1, Overflow: 3},
 			},
 			map[string]float64{`memory_keys`: 7, `memory_overflow_total`: 3},
 		},
 		"a memory of the name of one that is closed": {
 			events{
-				{Kind: limiter.EventMemory, Name: "x", Keys: 5, Overflow: 2}, {Kind: limiter.EventMemory, Name: "x", State: 1, Overflow: 2},
+				{Kind: limiter.EventMemory, Name: "x", Keys: 5, Overflow: 2},
+				{Kind: limiter.EventMemory, Name: "x", State: 1, Overflow: 2},
 				{Kind: limiter.EventMemory, Name: "x", Keys: 1, Overflow: 2},
 			},
 			map[string]float64{`memory_keys`: 1, `memory_overflow_total`: 4},

@@ -66,7 +66,7 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 		degraded:       m.counter("rate_limit.degraded", "{request}", "Refused requests that were served otherwise."),
 		errors:         m.counter("rate_limit.errors", "{error}", "Policies that could not decide, and failed calls to a store (no policy)."),
 		breakerState:   m.gauge("rate_limit.breaker.state", "", "Circuit breakers: 0 closed, 1 half-open, 2 open."),
-		configInfo:     m.gauge("rate_limit.config.info", "", "1 for the policy document in force."),
+		configInfo:     m.gauge("rate_limit.config.info", "", "Policy documents: 1 in force, 0 refused and still there."),
 		reloads:        m.counter("rate_limit.config.reloads", "{reload}", "New sets of policies, applied or refused."),
 		memoryKeys:     m.gauge("rate_limit.memory.keys", "{key}", "Keys in the memory stores."),
 		overflow:       m.counter("rate_limit.memory.overflow", "{take}", "Takes decided on shared cells, as a memory store was full."),
