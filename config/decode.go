@@ -21,12 +21,15 @@ type decoder struct {
 }
 
 func (d *decoder) add(p place, f Finding) {
-	if len(d.found) > maxFindings {
-		return // finish tells that there are more
+	if d.full() {
+		return
 	}
 	f.Line, f.Column, f.Text = p.line, p.column, d.source.text(p.line)
 	d.found = append(d.found, f)
 }
+
+// full tells that enough has been found; finish tells that there is more. What is behind costs nothing.
+func (d *decoder) full() bool { return len(d.found) > maxFindings }
 
 func (d *decoder) wrong(n ast.Node, path, id, suggestion, format string, args ...any) {
 	d.add(placeOf(first(n)), Finding{ID: id, Path: path, Message: fmt.Sprintf(format, args...), Suggestion: suggestion})
@@ -55,7 +58,7 @@ func (d *decoder) note(n ast.Node) {
 
 // visit counts nodes that are looked at, those of aliases as often as they are named. false: enough.
 func (d *decoder) visit(n ast.Node, path string, count int) bool {
-	if d.visited > maxVisited {
+	if d.visited > maxVisited || d.full() {
 		return false
 	}
 	if d.visited += count; d.visited > maxVisited {
@@ -252,6 +255,9 @@ func (d *decoder) fields(n ast.Node, path string, v reflect.Value) {
 	known := fieldsOf(v.Type())
 	seen := make(map[string]bool)
 	for _, pair := range pairs {
+		if d.full() {
+			return
+		}
 		name := keyText(pair.Key)
 		at := join(path, name)
 		f, ok := known.byName[name]
@@ -289,6 +295,9 @@ func (d *decoder) entries(n ast.Node, path string, v reflect.Value, rules rules)
 	}
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(pairs)))
 	for _, pair := range pairs {
+		if d.full() {
+			return
+		}
 		name := keyText(pair.Key)
 		at := join(path, name)
 		switch {

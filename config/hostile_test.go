@@ -44,7 +44,7 @@ func hostile(n int) map[string]string {
 		"quote, open":    `a: "` + fill("abc def\n ", n-10),
 		"escapes":        `a: "` + fill(`\u0041\n`, n-10) + `"`,
 		"blank quote":    "a: '" + fill("\n", n-10) + "'",
-		"policies":       "version: 1\npolicies:\n" + numbered("- {name: p%d, key: ip, limit: 5/s}\n", n-100),
+		"policies":       "version: 1\npolicies:\n" + numbered("- {nmae: p%d, key: ip, limit: 5/s}\n", n-100),
 		"policies, JSON": `{"version": 1, "policies": [` + numbered(`{"name": "p%d", "kye": "ip", "limit": "5/s"}, `, n-100) + `{}]}`,
 		"merge chain":    "x-a0: &a0 {k: v}\n" + mergeChain(n-100),
 		"laughs":         laughs(),
@@ -106,7 +106,7 @@ func mergedLaughs() string {
 func TestHostile(t *testing.T) {
 	size := config.MaxDocument
 	if testing.Short() || raceEnabled {
-		size /= 16
+		size /= 32
 	}
 	for name, text := range hostile(size) {
 		t.Run(name, func(t *testing.T) {
