@@ -123,7 +123,7 @@ func New(reg prometheus.Registerer) (*Observer, error) {
 		hashes:   make(map[string]version),
 	}
 	o.results.init(func(result string) prometheus.Counter { return o.reloads.WithLabelValues(result) }, results...)
-	o.storeErrors.init(func(cause string) prometheus.Counter { return o.errors.WithLabelValues("", cause) })
+	o.storeErrors.init(func(cause string) prometheus.Counter { return o.errors.WithLabelValues("", cause) }, limiter.ReasonPanic, limiter.ReasonClientIP)
 	o.ops.init(func(op string) prometheus.Observer { return o.duration.WithLabelValues(op) })
 	if err := reg.Register(collector{o}); err != nil {
 		var known prometheus.AlreadyRegisteredError
