@@ -37,7 +37,8 @@ func adminHandler(f *config.Follower, registry *prometheus.Registry, top *observ
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		s := f.Status()
 		out := map[string]any{
-			"source": s.Source, "hash": s.Hash, "loaded": s.Loaded.UTC(), "checked": s.Checked.UTC(), "warnings": s.Warnings, "policies": f.Guard().Policies(),
+			"source": s.Source, "hash": s.Hash, "loaded": s.Loaded.UTC(), "checked": s.Checked.UTC(),
+			"warnings": append(config.Findings{}, s.Warnings...), "policies": f.Guard().Policies(),
 		}
 		if s.Err != nil {
 			out["error"] = s.Err.Error()

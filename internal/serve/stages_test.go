@@ -159,5 +159,6 @@ func TestReloadsUnderLoad(t *testing.T) {
 	require.Zero(t, wrong.Load(), r.log)
 	require.EqualValues(t, limit, admitted.Load())
 	require.NotZero(t, served.Load())
+	t.Logf("told of unmounted stages: %d", strings.Count(r.log.String(), "policies never run"))
 	t.Logf("%d requests, %d reloads in force", admitted.Load()+refused.Load()+served.Load(), strings.Count(r.log.String(), "a new policy document is in force"))
 }
