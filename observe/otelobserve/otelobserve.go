@@ -186,6 +186,7 @@ func cause(e *limiter.Event) string {
 var (
 	results     = []string{limiter.ReasonOK, limiter.ReasonInvalid, limiter.ReasonUnavailable}
 	storeCauses = []string{"timeout", "refused", "reset", "pool", "oom", "readonly", limiter.ReasonUnavailable}
+	ownCauses   = []string{limiter.ReasonPanic, limiter.ReasonClientIP} // where no policy is meant
 	reasons     = []string{
 		limiter.ReasonQuota, limiter.ReasonNever, limiter.ReasonInFlight, limiter.ReasonAdaptive, limiter.ReasonWaiting,
 		limiter.ReasonNoKey, limiter.ReasonUnavailable, limiter.ReasonInvalid, limiter.ReasonUnsupported, limiter.ReasonPanic,

@@ -2,6 +2,7 @@ package otelobserve
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,8 @@ func newPolicy(o *Observer, name string) *policy {
 	of := keyPolicy.String(name)
 	p := &policy{word: newWord(name, of), observer: o, leases: -1, degraded: words(keyMode, nil, of)}
 	if name == "" {
-		p.rejected, p.errors = words(keyReason, nil, of), words(keyCause, storeCauses, of)
+		p.rejected, p.errors = words(keyReason, nil, of), words(keyCause, slices.Concat(ownCauses, storeCauses), of)
+		begin(o.errors, p.errors, ownCauses)
 		return p
 	}
 	p.rejected, p.errors = words(keyReason, reasons, of), words(keyCause, causes, of)
