@@ -283,3 +283,18 @@ func TestContentIsUntouched(t *testing.T) {
 	require.Contains(t, answer, "Content-Encoding: gzip\r\n")
 	require.True(t, strings.HasSuffix(answer, "\r\n\r\nraw"), answer)
 }
+
+// An upstream that has heard enough is understood, whatever the client still has to send.
+func TestEarlyAnswer(t *testing.T) {
+	r := start(t, wide, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadFull(r.Body, make([]byte, 10))
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+	}))
+	for range 5 {
+		res, _ := do(t, request(t, "POST", r.url, strings.NewReader(strings.Repeat("x", 8<<20))))
+		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+		require.NotEmpty(t, res.Header.Get("X-RateLimit-Remaining"))
+		res, _ = do(t, request(t, "POST", r.url, strings.NewReader("0123456789")))
+		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+	}
+}

@@ -274,6 +274,13 @@ func TestForwardedFields(t *testing.T) {
 	}
 }
 
+func TestForwardedFieldsOfIPv6(t *testing.T) {
+	r := startAt(t, `client_ip: {strategy: forwarded, trusted_proxies: ["::1"]}`+wide, start(t, `client_ip: {strategy: forwarded, trusted_proxies: ["127.0.0.1"]}`+wide, echo).url, "-listen", "[::1]:0")
+	_, body := get(t, r.url, `Forwarded: for="[2001:db8::7]:80"`)
+	require.Contains(t, body, `Forwarded: for="[2001:db8::7]:80", for="[::1]";proto=http, for=127.0.0.1;proto=http`+"\n", "through two proxies")
+	require.Contains(t, body, "X-Forwarded-For: ::1, 127.0.0.1\n", "the nearer believes the farther alone")
+}
+
 // An upstream with limits of its own refuses in all dialects, and its word is the last.
 func TestUpstreamRefuses(t *testing.T) {
 	for set, fields := range map[string][]string{
