@@ -50,7 +50,7 @@ const (
 	// EventMemory: the table of a memory store. Name, Keys, Overflow (takes on shared overflow cells so far). State 1: it has
 	// been closed.
 	EventMemory
-	// EventBreaker: a circuit breaker was made, changed or is no more. Name, State ([BreakerClosed], [BreakerHalfOpen], [BreakerOpen]); Err is the
+	// EventBreaker: a circuit breaker was made ([ReasonNew]), changed or is no more ([ReasonEnd]). Name, State ([BreakerClosed], [BreakerHalfOpen], [BreakerOpen]); Err is the
 	// last failure where it opened.
 	EventBreaker
 	// EventReload: a new set of policies was applied or refused, or what is in force is again what its source has. Name (the
@@ -102,6 +102,12 @@ const (
 	BreakerClosed   uint8 = iota // calls are passed on
 	BreakerHalfOpen              // one call tries
 	BreakerOpen                  // no calls are passed on
+)
+
+// Reasons of [EventBreaker] that are no changes.
+const (
+	ReasonNew = "new"
+	ReasonEnd = "end"
 )
 
 // Reasons of [EventRejected], [EventError] and [EventReload], used as metric labels.

@@ -68,9 +68,12 @@ func (v *visit) observeRefused(out outcome) {
 			continue
 		}
 		e.Policy, e.Key, e.Reason, e.Err = a.Name, a.counted(), reason, a.err
-		if a.violated {
+		switch {
+		case a.violated:
 			e.Decision = v.takes[a.take].Decision
-		} else {
+		case a.full && a.bound >= 0:
+			e.Decision = v.bounds[a.bound]
+		default:
 			e.Decision = limiter.Decision{}
 		}
 		a.observer.Observe(e)

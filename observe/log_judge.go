@@ -137,7 +137,7 @@ func (l *Log) judgeBreaker(e *limiter.Event) verdict {
 			return verdict{unsampled, slog.LevelWarn, "spillway: a limiter is away, its substitute decides"}
 		}
 	case limiter.BreakerClosed:
-		if was = swap(&l.state, &l.state.away, e.Name, false); was {
+		if was = swap(&l.state, &l.state.away, e.Name, false); was && e.Reason != limiter.ReasonEnd {
 			return verdict{unsampled, slog.LevelInfo, "spillway: a limiter is back and decides again"}
 		}
 	}

@@ -370,3 +370,13 @@ func TestTheHandlerGetsTheContext(t *testing.T) {
 	require.NotContains(t, lines[0], "trace")
 	require.Equal(t, "abc", lines[1]["trace"])
 }
+
+// A limiter that is closed while it is away is not back.
+func TestAClosedLimiterIsNotBack(t *testing.T) {
+	l, p := newLog(t, slog.LevelInfo, observe.LogConfig{})
+	l.Observe(limiter.Event{Kind: limiter.EventBreaker, Name: "main", State: limiter.BreakerOpen})
+	l.Observe(limiter.Event{Kind: limiter.EventBreaker, Name: "main", State: limiter.BreakerClosed, Reason: limiter.ReasonEnd})
+	lines := p.lines(t)
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0]["msg"], "is away")
+}

@@ -163,11 +163,11 @@ func (b *breaker) tell() {
 	b.telling = false
 }
 
-// stands tells observers of a breaker that is closed because it is new, or no more.
-func (b *breaker) stands() {
+// stands tells observers of a breaker that is closed because it is new, or no more: that is the reason, and no recovery.
+func (b *breaker) stands(reason string) {
 	defer func() { _ = recover() }()
 	if b.observer != nil {
-		b.observer.Observe(limiter.Event{Kind: limiter.EventBreaker, Name: b.name, Time: time.Now(), State: limiter.BreakerClosed})
+		b.observer.Observe(limiter.Event{Kind: limiter.EventBreaker, Name: b.name, Time: time.Now(), State: limiter.BreakerClosed, Reason: reason})
 	}
 }
 

@@ -147,7 +147,7 @@ func New(c Config) (*Limiter, error) {
 		l.owned, c.Secondary = own, own
 	}
 	l.secondary = sidesOf(c.Secondary)
-	l.breaker.stands() // so that it can be seen before its first change
+	l.breaker.stands(limiter.ReasonNew) // so that it can be seen before its first change
 	return l, nil
 }
 
@@ -171,7 +171,7 @@ func (l *Limiter) Replicas() int {
 // the primary, nor a secondary it was given, nor the census. Closing again does nothing.
 func (l *Limiter) Close() {
 	if !l.isClosed.Swap(true) {
-		l.breaker.stands()
+		l.breaker.stands(limiter.ReasonEnd)
 	}
 	if l.owned != nil {
 		l.owned.Close()

@@ -291,11 +291,13 @@ func (o *Observer) policy(e limiter.Event) *policy {
 		if late || !p.gone.Load() {
 			return p
 		}
-		o.left--
+		if o.met < maxMet {
+			o.left--
+		}
 	}
 	if o.met >= maxMet {
 		name = other
-		if p, ok := o.find(name); ok {
+		if p, ok := o.find(name); ok && !p.gone.Load() {
 			return p
 		}
 	}
