@@ -23,7 +23,9 @@ const (
 	Skip Outcome = iota
 	// Done: the response has been written.
 	Done
-	// Proceed: let the request through, marked as degraded (see [FromContext]). Nothing was written.
+	// Proceed: let the request through, marked as degraded (see [FromContext]). Nothing was written. It is charged to no policy
+	// of its stage: where one refuses, none takes. A policy that has to count such requests belongs into a stage of its own,
+	// or [Within] bounds them.
 	Proceed
 )
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -277,7 +278,7 @@ func registerAll(doc *config.Document, deps *config.Deps) {
 		deps.StoreKeys[p.StoreKey] = func(k limiter.Key) string { return k.ID }
 		deps.Partitions[p.Partition] = func(keyfunc.Key) []byte { return nil }
 		for _, name := range p.Degrade {
-			deps.Degrade[name] = degrade.Func(nil)
+			deps.Degrade[name] = degrade.Func(func(http.ResponseWriter, *http.Request, *degrade.Denial) degrade.Outcome { return degrade.Skip })
 		}
 	}
 }
