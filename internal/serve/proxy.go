@@ -42,7 +42,26 @@ type exchange struct {
 	chain  *chain
 	header http.Header // of the response
 	told   http.Header // what the stages have set there
+	body   *body       // of the request; nil: none
 }
+
+// body knows whether it has been read to its end.
+type body struct {
+	io.ReadCloser
+	ended atomic.Bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.ended.Store(true)
+	}
+	return n, err
+}
+
+// early reports whether the answer is there before all of the request is. The connection then ends with it, and the client
+// has to be told: it could send its next request on it.
+func (x *exchange) early() bool { return x.body != nil && !x.body.ended.Load() }
 
 // exchangeKey is the key of the exchange in the request's context.
 type exchangeKey struct{}
@@ -72,6 +91,9 @@ func newProxy(upstream *url.URL, keepHost bool, follower *config.Follower, log *
 			x := exchangeOf(res.Request)
 			x.restore()
 			response.Join(x.header, res.Header, res.StatusCode)
+			if x.early() && res.StatusCode != http.StatusSwitchingProtocols {
+				res.Header.Set("Connection", "close")
+			}
 			return nil
 		},
 		ErrorHandler: p.failed,
@@ -132,6 +154,9 @@ func (t *trailers) Read(b []byte) (int, error) {
 func (p *proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
 	x.restore()
+	if x.early() {
+		w.Header().Set("Connection", "close")
+	}
 	if r.Context().Err() != nil {
 		// Nobody is there any more, and who left must not have units back as for a fault of the upstream.
 		w.WriteHeader(statusClosed)
@@ -173,7 +198,12 @@ func (p *proxy) chainOf(doc *config.Document) *chain {
 		// The upstream may answer before it has read all of the request.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		x := &exchange{chain: c, header: w.Header(), told: w.Header().Clone()}
-		p.upstream.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+		if r.Body != nil && r.Body != http.NoBody {
+			x.body = &body{ReadCloser: r.Body}
+			r.Body = x.body
+		}
+		p.upstream.ServeHTTP(w, r)
 	})
 	routes := muxOf(doc)
 	stages := doc.Stages()

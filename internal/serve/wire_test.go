@@ -107,11 +107,6 @@ func TestOtherUpgradesAreNotPassedOn(t *testing.T) {
 
 // What a message ends with is never in doubt: shapes that servers read in two ways are refused, or passed on in one.
 func TestSmuggling(t *testing.T) {
-	var served atomic.Int32
-	r := start(t, wide, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		served.Add(1)
-		echo.ServeHTTP(w, r)
-	}))
 	const post = "POST /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
 	for name, c := range map[string]struct {
 		text, want string
@@ -135,7 +130,11 @@ func TestSmuggling(t *testing.T) {
 		"length and chunked": {post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n", "400|200", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			served.Store(0)
+			var served atomic.Int32
+			r := start(t, wide, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				served.Add(1)
+				echo.ServeHTTP(w, r)
+			}))
 			answer := raw(t, r.addr, c.text)
 			require.Regexp(t, `^HTTP/1\.1 (`+c.want+`) `, answer)
 			require.LessOrEqual(t, served.Load(), c.served)
