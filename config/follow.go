@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -69,6 +70,7 @@ func Open(ctx context.Context, source Source, deps Deps) (*Follower, error) {
 		f.name = s.String()
 	}
 	f.status.Source = f.name
+	var last error // that was not the end of ctx
 	for pause := minPause / 10; ; pause = min(2*pause, minPause) {
 		data, err := f.load(ctx)
 		var v version
@@ -84,14 +86,15 @@ func Open(ctx context.Context, source Source, deps Deps) (*Follower, error) {
 				f.report(limiter.ReasonInvalid, v.hash, err)
 				return nil, err
 			}
-			f.force(v)
+			f.force(v, nil)
 			return f, nil
 		}
 		if ctx.Err() == nil {
 			f.unavailable(err)
+			last = err
 		}
 		if !sleep(ctx, pause) {
-			return nil, fmt.Errorf("config: %s: %w", f.name, err)
+			return nil, fmt.Errorf("config: %s: %w", f.name, cmp.Or(last, err))
 		}
 	}
 }
@@ -268,11 +271,14 @@ func (f *Follower) known(hash string) bool {
 func (f *Follower) apply(v version) {
 	err := v.err
 	if err == nil {
-		err = f.guarded("an observer or a function of the application", func() error { return f.guard.Reconfigure(v.cfg) })
-	}
-	if err == nil {
-		f.force(v)
-		return
+		// The document is shown before its policies are in force: who mounts the stages it names finds a new one empty for a
+		// moment, and not policies that he has not mounted.
+		old := f.show(v.doc)
+		if err = f.guarded("an observer or a function of the application", func() error { return f.guard.Reconfigure(v.cfg) }); err == nil {
+			f.force(v, old)
+			return
+		}
+		f.show(old)
 	}
 	f.refused, f.refusal = v.hash, err
 	f.checked(err)
@@ -296,7 +302,11 @@ func (f *Follower) unavailable(err error) {
 	}
 	f.away = true
 	f.report(limiter.ReasonUnavailable, "", err)
-	f.log.Error("spillway: the policy document cannot be read, and what is in force serves on", "source", f.name, "error", err)
+	serves := "and what is in force serves on"
+	if f.guard == nil {
+		serves = "and nothing is served yet"
+	}
+	f.log.Error("spillway: the policy document cannot be read, "+serves, "source", f.name, "error", err)
 }
 
 // checked notes what came of asking the source.
@@ -306,12 +316,20 @@ func (f *Follower) checked(err error) {
 	f.status.Err, f.status.Checked = err, time.Now()
 }
 
-// force notes what is in force now, and tells what changed.
-func (f *Follower) force(v version) {
+// show makes doc the document that Status tells, and returns the one before.
+func (f *Follower) show(doc *Document) *Document {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old := f.status.Document
+	f.status.Document = doc
+	return old
+}
+
+// force notes what is in force now, and tells what changed from old.
+func (f *Follower) force(v version, old *Document) {
 	now := time.Now()
 	warnings := v.findings.Warnings()
 	f.mu.Lock()
-	old := f.status.Document
 	f.status.Document, f.status.Hash, f.status.Loaded, f.status.Warnings = v.doc, v.hash, now, warnings
 	f.status.Err, f.status.Checked = nil, now
 	f.mu.Unlock()

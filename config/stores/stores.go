@@ -142,7 +142,7 @@ func (s *Stores) redis(store config.Store) (l limiter.Limiter, err error) {
 	}()
 	client, err := rediscall.Open(store.Redis.Location())
 	if err != nil {
-		return nil, fmt.Errorf("store.redis: %w", err)
+		return nil, err
 	}
 	s.later(client.Close)
 	r, err := redislimit.New(redislimit.Config{
