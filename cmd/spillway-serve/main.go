@@ -10,14 +10,11 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
-	"net/url"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -30,8 +27,6 @@ import (
 	nacossource "github.com/spillway-go/spillway/config/source/nacos"
 	"github.com/spillway-go/spillway/internal/serve"
 )
-
-const passwordVariable = "SPILLWAY_CONFIG_PASSWORD"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -54,38 +49,8 @@ func sources() serve.Sources {
 	return s
 }
 
-// place is SCHEME://[USER@]HOST[,HOST…][/PATH]#NAME.
-type place struct {
-	user, name string
-	hosts      []string
-	path       []string
-	tls        bool
-}
-
-func parse(location, form string) (place, error) {
-	u, err := url.Parse(location)
-	if err != nil || u.Host == "" || u.Fragment == "" {
-		return place{}, fmt.Errorf("-config: want %s", form)
-	}
-	if _, has := u.User.Password(); has {
-		return place{}, fmt.Errorf("-config: command lines can be read by others: the password belongs into the variable %s", passwordVariable)
-	}
-	p := place{user: u.User.Username(), name: u.Fragment, hosts: strings.Split(u.Host, ","), tls: strings.HasSuffix(u.Scheme, "s") && u.Scheme != "nacos"}
-	if path := strings.Trim(u.Path, "/"); path != "" {
-		p.path = strings.Split(path, "/")
-	}
-	return p, nil
-}
-
-func (p *place) tlsConfig() *tls.Config {
-	if !p.tls {
-		return nil
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12}
-}
-
 func openEtcd(location string) (config.Source, func(), error) {
-	p, err := parse(location, "etcd://HOST:2379#KEY")
+	p, err := serve.ParsePlace(location, "etcd", "etcd://HOST:2379#KEY")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +61,7 @@ func openEtcd(location string) (config.Source, func(), error) {
 // etcd is a source whose client is made when it is first asked: a client with a user logs in as it is made, and the
 // server may be away for longer than this program takes to start.
 type etcd struct {
-	place place
+	place serve.Place
 
 	mu     sync.Mutex
 	client *clientv3.Client
@@ -110,13 +75,13 @@ func (e *etcd) open() (*etcdsource.Source, error) {
 		return e.source, nil
 	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: e.place.hosts, TLS: e.place.tlsConfig(), Username: e.place.user, Password: os.Getenv(passwordVariable),
+		Endpoints: e.place.Hosts, TLS: e.place.TLSConfig(), Username: e.place.User, Password: serve.Password(),
 		DialTimeout: 5 * time.Second, DialKeepAliveTime: 30 * time.Second, Logger: zap.NewNop(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	if e.source, err = etcdsource.New(etcdsource.Config{Client: client, Key: e.place.name}); err != nil {
+	if e.source, err = etcdsource.New(etcdsource.Config{Client: client, Key: e.place.Name}); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	e.client = client
@@ -139,7 +104,7 @@ func (e *etcd) Watch(ctx context.Context, changed func()) error {
 	return src.Watch(ctx, changed)
 }
 
-func (e *etcd) String() string { return "etcd:" + e.place.name }
+func (e *etcd) String() string { return "etcd:" + e.place.Name }
 
 func (e *etcd) close() {
 	e.mu.Lock()
@@ -150,29 +115,22 @@ func (e *etcd) close() {
 }
 
 func openNacos(location string) (config.Source, func(), error) {
-	p, err := parse(location, "nacos://HOST:8848/NAMESPACE/GROUP#DATAID; namespace and group may be left out")
+	p, err := serve.ParsePlace(location, "nacos", "nacos://HOST:8848/NAMESPACE/GROUP#DATAID; namespace and group may be left out")
 	if err != nil {
 		return nil, nil, err
 	}
-	c := nacossource.Config{DataID: p.name, Username: p.user, TLS: p.tlsConfig()}
-	if p.user != "" {
-		c.Password = os.Getenv(passwordVariable)
+	c := nacossource.Config{Servers: p.URLs(), DataID: p.Name, Username: p.User, TLS: p.TLSConfig()}
+	if p.User != "" {
+		c.Password = serve.Password()
 	}
-	scheme := "http://"
-	if p.tls {
-		scheme = "https://"
-	}
-	for _, host := range p.hosts {
-		c.Servers = append(c.Servers, scheme+host)
-	}
-	switch len(p.path) {
+	switch len(p.Path) {
 	case 0:
 	case 1:
-		c.Group = p.path[0]
+		c.Group = p.Path[0]
 	case 2:
-		c.Namespace, c.Group = p.path[0], p.path[1]
+		c.Namespace, c.Group = p.Path[0], p.Path[1]
 	default:
-		return nil, nil, errors.New("-config: want nacos://HOST:8848/NAMESPACE/GROUP#DATAID")
+		return nil, nil, errors.New("want nacos://HOST:8848/NAMESPACE/GROUP#DATAID")
 	}
 	src, err := nacossource.New(c)
 	return src, func() {}, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spillway-go/spillway/config"
+	apollosource "github.com/spillway-go/spillway/config/source/apollo"
 	filesource "github.com/spillway-go/spillway/config/source/file"
 	httpsource "github.com/spillway-go/spillway/config/source/http"
 	redissource "github.com/spillway-go/spillway/config/source/redis"
@@ -22,7 +23,7 @@ type Sources map[string]Opener
 
 // Builtin are the sources without a module of their own.
 func Builtin() Sources {
-	s := Sources{"file": openFile, "http": openHTTP, "https": openHTTP}
+	s := Sources{"file": openFile, "http": openHTTP, "https": openHTTP, "apollo": openApollo, "apollos": openApollo}
 	for _, scheme := range []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel", "env"} {
 		s[scheme] = openRedis
 	}
@@ -61,6 +62,25 @@ func openFile(location string) (config.Source, func(), error) {
 
 func openHTTP(location string) (config.Source, func(), error) {
 	src, err := httpsource.New(httpsource.Config{URL: location})
+	return src, nothing, err
+}
+
+func openApollo(location string) (config.Source, func(), error) {
+	const form = "apollo://HOST:8080/APPID[/CLUSTER]#NAMESPACE, as apollo://config:8080/shop#limits.yaml"
+	p, err := ParsePlace(location, "apollo", form)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := apollosource.Config{Servers: p.URLs(), Namespace: p.Name, AccessKey: Password()}
+	switch len(p.Path) {
+	case 1:
+		c.AppID = p.Path[0]
+	case 2:
+		c.AppID, c.Cluster = p.Path[0], p.Path[1]
+	default:
+		return nil, nil, errors.New("want " + form)
+	}
+	src, err := apollosource.New(c)
 	return src, nothing, err
 }
 
