@@ -80,6 +80,9 @@ func TestFailingOpenIsSeenInside(t *testing.T) {
 
 		server.Restart()
 		until(t, "the store decides", func() bool { return s.status(t) == http.StatusOK && s.undecided == nil })
+		began := time.Now()
+		until(t, "that is told, a second later", func() bool { return time.Since(began) > time.Second })
+		s.status(t)
 		require.Equal(t, []string{"read 1", "read 0"}, s.states())
 		require.Equal(t, 2, strings.Count(s.log.String(), "\n"), s.log.String())
 		server.Kill()

@@ -145,7 +145,7 @@ func (w *witness) of(kind limiter.EventKind) (out []limiter.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.events {
-		if e.Kind == kind {
+		if e.Kind == kind && (kind != limiter.EventBreaker || e.Reason == "") { // a breaker that is new has not changed
 			out = append(out, e)
 		}
 	}

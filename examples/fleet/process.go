@@ -113,7 +113,7 @@ func playServer(ctx context.Context, framework string) error {
 		Logger: slog.New(slog.DiscardHandler), // the observer prints it; without both it is in the log
 		Observer: limiter.ObserverFunc(func(e limiter.Event) {
 			switch {
-			case e.Kind != limiter.EventBreaker:
+			case e.Kind != limiter.EventBreaker, e.Reason != "": // it is new, or no more
 			case e.State == limiter.BreakerClosed:
 				open.Store(false)
 				fmt.Println("the breaker closes: Redis decides")
