@@ -115,6 +115,9 @@ func (b *builder) config() middleware.Config {
 	b.secret()
 	store, whole := b.store()
 	central := b.limiter(store, whole, "central", b.deps.Central)
+	alone := store // what fails closed is not decided by a substitute
+	alone.Fallback = nil
+	strict := b.limiter(alone, whole, "central", b.deps.Central)
 	local := b.limiter(store, whole, "local", b.deps.Local)
 	names := make(map[string]int)
 	for k := range d.Policies {
@@ -124,9 +127,11 @@ func (b *builder) config() middleware.Config {
 			b.bad(at+".name", Conflict, "the name %q is taken by policies[%d]", p.Name, other)
 		}
 		names[strings.ToLower(p.Name)] = k
-		switch d.Policies[k].Mode {
-		case "local":
+		switch {
+		case d.Policies[k].Mode == "local":
 			p.Limiter = local(at + ".mode")
+		case p.OnStoreError == middleware.FailClosed && store.Fallback != nil:
+			p.Limiter = strict(at + ".mode")
 		default:
 			cfg.Limiter = central(at + ".mode")
 		}

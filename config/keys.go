@@ -214,3 +214,37 @@ func identity(fn keyfunc.Func, request *http.Request, trust keyfunc.Trust) (stri
 	key, err := r.Resolve(fn)
 	return key.String(), err
 }
+
+// KeyPart returns how a caller's value of a kind stands in the keys of a policy of a well-formed document, as kind=value:
+// an address as the network by which it is counted, a value of hmac(…) as its digest. It is for tools that look at keys by
+// hand. A policy whose keys have no such kind is an error, and so is a secret that cannot be read.
+func KeyPart(doc *Document, deps Deps, policy int, name, value string) (string, error) {
+	b := &builder{doc: doc, deps: deps}
+	b.secret()
+	if err := b.found.Err(); err != nil {
+		return "", err
+	}
+	for _, text := range doc.Policies[policy].Key {
+		e, err := b.keys.parse(text)
+		if err != nil {
+			return "", err
+		}
+		for _, k := range e.kinds {
+			if k.name == name {
+				return k.identity(value, b.keys.secret, doc.ClientIP.trust())
+			}
+		}
+	}
+	return "", fmt.Errorf("config: the keys of policy %q have no %q", doc.Policies[policy].Name, name)
+}
+
+// Keyed reports whether values of a kind stand in the keys of a policy as digests, because of hmac(…).
+func (p *Policy) Keyed(deps Deps, name string) bool {
+	keys := keyParser{registered: deps.Keys, secret: make([]byte, minSecret)}
+	for _, text := range p.Key {
+		if e, err := keys.parse(text); err == nil && slices.ContainsFunc(e.kinds, func(k kind) bool { return k.name == name && k.hmac }) {
+			return true
+		}
+	}
+	return false
+}

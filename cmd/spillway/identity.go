@@ -14,12 +14,16 @@ import (
 )
 
 // part is one kind=value of a caller.
-type part struct{ kind, value string }
+type part struct {
+	kind, value string
+	raw         string // as it was typed
+}
 
 // partsOf reads KEY. A value that no key could hold as it is was not copied from one: it is spelled as keys spell it.
 func partsOf(text string) (parts []part, err error) {
 	for piece := range strings.SplitSeq(text, "|") {
 		kind, value, ok := strings.Cut(piece, "=")
+		raw := value
 		if !ok || kind == "" || value == "" {
 			return nil, fmt.Errorf("%q is no key: want kind=value, or several with | between", text)
 		}
@@ -30,7 +34,7 @@ func partsOf(text string) (parts []part, err error) {
 			}
 			_, value, _ = strings.Cut(encoded, "=")
 		}
-		parts = append(parts, part{kind, value})
+		parts = append(parts, part{kind, value, raw})
 	}
 	return parts, nil
 }
@@ -39,7 +43,8 @@ func partsOf(text string) (parts []part, err error) {
 var spelled = regexp.MustCompile(`^(?:(?:[A-Za-z0-9._~:/-]|%[0-9A-F]{2}){1,128}|[#$][A-Za-z0-9_-]+)$`)
 
 // identityFor returns the key of a policy for a caller, or why it has none.
-func identityFor(p middleware.Policy, doc *config.Policy, trust keyfunc.Trust, parts []part) (identity, why string) {
+func identityFor(p middleware.Policy, document *config.Document, deps config.Deps, policy int, trust keyfunc.Trust, parts []part) (identity, why string) {
+	doc := &document.Policies[policy]
 	kinds, err := keyfunc.Kinds(p.Key)
 	if err != nil {
 		return "", "has a key that cannot be told: " + err.Error()
@@ -57,7 +62,15 @@ func identityFor(p middleware.Policy, doc *config.Policy, trust keyfunc.Trust, p
 	slices.SortStableFunc(parts, func(a, b part) int { return slices.Index(kinds, a.kind) - slices.Index(kinds, b.kind) })
 	texts := make([]string, len(parts))
 	for k, x := range parts {
-		if x.kind == "ip" {
+		switch {
+		case doc.Keyed(deps, x.kind) && !strings.HasPrefix(x.raw, "$"):
+			digest, err := config.KeyPart(document, deps, policy, x.kind, x.raw)
+			if err != nil {
+				return "", "has keys that cannot be told: " + err.Error()
+			}
+			texts[k] = digest
+			continue
+		case x.kind == "ip":
 			x.value = network(x.value, doc.Key, trust)
 		}
 		texts[k] = x.kind + "=" + x.value

@@ -124,7 +124,7 @@ func newCaller(doc *config.Document, deps config.Deps, policy string, parts []pa
 		case p.StoreKey != "":
 			why = "has keys in the store that a function of the application spells"
 		default:
-			identity, why = identityFor(cfg.Policies[k], p, cfg.ClientIP, parts)
+			identity, why = identityFor(cfg.Policies[k], doc, deps, k, cfg.ClientIP, parts)
 		}
 		if why == "" {
 			c.policies = append(c.policies, named{p, identity})

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/spillway-go/spillway/config"
 	"github.com/spillway-go/spillway/internal/rediscall"
 	"github.com/spillway-go/spillway/limiter"
@@ -38,7 +40,9 @@ type Stores struct {
 
 	mu      sync.Mutex
 	closed  bool
-	central *made
+	central *made // without what decides while it is away
+	client  redis.UniversalClient
+	safe    *made // central and what decides meanwhile
 	local   *memory.Limiter
 	close   []func() error // in the order of making
 }
@@ -52,32 +56,50 @@ type made struct {
 // New returns Stores that have made nothing. It does no I/O.
 func New(c Config) *Stores { return &Stores{cfg: c} }
 
-// Central is the constructor of [config.Deps] for the limiter that a fleet shares: on Redis as s says, or in memory, as a
-// fleet of one. A later document must say the same of Redis: else the error is [config.ErrNeedsRestart].
+// Central is the constructor of [config.Deps] for the limiter that a fleet shares: on Redis as store says, or in memory, as
+// a fleet of one. A later Store must say the same of Redis and, where it has one, of the fallback: else the error is
+// [config.ErrNeedsRestart]. One without a fallback is the same Redis alone.
 func (s *Stores) Central(store config.Store) (limiter.Limiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("stores: %w", limiter.ErrClosed)
+	}
+	alone := store
+	alone.Fallback = nil
+	central, err := s.once(&s.central, alone, func() (limiter.Limiter, error) {
+		if store.Redis == nil {
+			return s.memory(store.Memory, "memory")
+		}
+		return s.redis(alone)
+	})
+	if err != nil || store.Redis == nil || store.Fallback == nil {
+		return central, err
+	}
+	return s.once(&s.safe, store, func() (limiter.Limiter, error) { return s.fallback(store, central) })
+}
+
+// once makes a limiter, and returns the one that is there where it was made for the same store. What has been made on the
+// way is closed if the rest fails.
+func (s *Stores) once(is **made, store config.Store, make func() (limiter.Limiter, error)) (l limiter.Limiter, err error) {
 	says, err := json.Marshal(store)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("stores: %w", err)
-	case s.closed:
-		return nil, fmt.Errorf("stores: %w", limiter.ErrClosed)
-	case s.central != nil && s.central.store != string(says):
+	case *is != nil && (*is).store != string(says):
 		return nil, config.ErrNeedsRestart
-	case s.central != nil:
-		return s.central.limiter, nil
+	case *is != nil:
+		return (*is).limiter, nil
 	}
-	var l limiter.Limiter
-	if store.Redis == nil {
-		l, err = s.memory(store.Memory, "memory")
-	} else {
-		l, err = s.redis(store)
-	}
-	if err != nil {
+	before := len(s.close)
+	if l, err = make(); err != nil {
+		for k := len(s.close) - 1; k >= before; k-- {
+			_ = s.close[k]()
+		}
+		s.close = s.close[:before]
 		return nil, err
 	}
-	s.central = &made{l, string(says)}
+	*is = &made{l, string(says)}
 	return l, nil
 }
 
@@ -129,17 +151,7 @@ func (s *Stores) memory(m *config.Memory, name string) (*memory.Limiter, error) 
 	return l, err
 }
 
-// redis makes the limiter on Redis and what decides while it is away. What has been made is closed if the rest fails.
-func (s *Stores) redis(store config.Store) (l limiter.Limiter, err error) {
-	before := len(s.close)
-	defer func() {
-		if err != nil {
-			for k := len(s.close) - 1; k >= before; k-- {
-				_ = s.close[k]()
-			}
-			s.close = s.close[:before]
-		}
-	}()
+func (s *Stores) redis(store config.Store) (limiter.Limiter, error) {
 	client, err := rediscall.Open(store.Redis.Location())
 	if err != nil {
 		return nil, err
@@ -153,19 +165,23 @@ func (s *Stores) redis(store config.Store) (l limiter.Limiter, err error) {
 		return nil, err
 	}
 	s.later(r.Close)
+	s.client = client
+	return r, nil
+}
+
+// fallback makes what decides while central is away.
+func (s *Stores) fallback(store config.Store, central limiter.Limiter) (limiter.Limiter, error) {
 	f := store.Fallback
-	if f == nil {
-		return r, nil
-	}
 	c := fallback.Config{
-		Primary: r, Replicas: f.Replicas, Failures: f.Failures, SlowCall: duration(f.SlowCall), Cooldown: duration(f.Cooldown),
+		Primary: central, Replicas: f.Replicas, Failures: f.Failures, SlowCall: duration(f.SlowCall), Cooldown: duration(f.Cooldown),
 		Observer: s.cfg.Observer, Logger: s.cfg.Logger, Name: "redis",
 	}
+	var err error
 	if c.Secondary, err = s.memory(f.Memory, "fallback"); err != nil {
 		return nil, err
 	}
 	if f.Census {
-		census, err := fallback.NewCensus(fallback.CensusConfig{Client: client, Prefix: store.Prefix, Observer: s.cfg.Observer, Name: "redis"})
+		census, err := fallback.NewCensus(fallback.CensusConfig{Client: s.client, Prefix: store.Prefix, Observer: s.cfg.Observer, Name: "redis"})
 		if err != nil {
 			return nil, err
 		}
