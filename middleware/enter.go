@@ -16,7 +16,7 @@ import (
 // [Pass.Leave]; otherwise it has been answered. A request may be held in Enter for its place in a queue, for as long as
 // its policy and its context allow.
 func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
-	st := g.stage()
+	st := g.stageFor(r.Context())
 	if st == nil || !st.settings.CountPreflights && preflight(r) {
 		return Pass{next: true, w: w, r: r}
 	}

@@ -35,6 +35,7 @@ type core struct {
 	update   sync.Mutex
 	mounted  sync.Map // stage name → true, once asked for
 	panics   sync.Once
+	pins     atomic.Bool // some context has policies pinned
 	ignoring atomic.Bool
 }
 

@@ -25,6 +25,7 @@ type snapshot struct {
 	policies []*policy // in configuration order
 	byName   map[string]*policy
 	stages   map[string]*stage
+	order    []string // of stages
 	warned   atomic.Bool
 }
 
@@ -186,6 +187,7 @@ func (c *core) compile(set *settings, policies []Policy) (*snapshot, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	s.order = orderOf(s.policies)
 	for _, p := range s.policies {
 		p.state = c.states.of(p)
 	}

@@ -79,7 +79,7 @@ func (g *Guard) examine(r *http.Request, known []Entry, look bool) (Verdict, err
 	if len(known) > 0 {
 		e = known[0]
 	}
-	st := g.stage()
+	st := g.stageFor(r.Context())
 	if st == nil || !st.settings.CountPreflights && preflight(r) {
 		return Verdict{Allowed: true}, nil
 	}
