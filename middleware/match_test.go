@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"net/http/httptest"
 	"path"
 	"strings"
@@ -395,5 +396,24 @@ func BenchmarkMatch(b *testing.B) {
 				g.Serve(w, r, bare)
 			}
 		})
+	}
+}
+
+// What a router, a proxy or a service behind may read as a path of a policy is matched by it.
+func TestPathsThatHideInOthers(t *testing.T) {
+	g := newGuard(t, config{Policies: byIP(
+		policy{Name: "search", Match: match{Routes: []string{"/search"}}, Limit: limiter.DenyAll},
+		policy{Name: "item", Match: match{Routes: []string{"/api/{id}/x"}}, Limit: limiter.DenyAll},
+	)})
+	for target, want := range map[string]int{
+		"/search": 429, "/q": 200, "/api/1/x": 429,
+		"x:http://h/search": 429, "http:search": 429, "x:http://h/q": 200, "x:http://h/a/../search": 429, "x:http://h/api/1%2f2/x": 429,
+		"/q/%2e%2e/api/1%2f2/x": 429, "/q/%2E%2e//api/1%2f2/x": 429, "/%2e/search": 429,
+	} {
+		r := request("GET", "/")
+		u, err := url.Parse(target)
+		require.NoError(t, err)
+		r.URL = u
+		require.Equal(t, want, serve(g, r, ok).Code, target)
 	}
 }

@@ -133,6 +133,13 @@ func (t *routes) path(r *http.Request, w walk) (plain bool) {
 	e := r.URL.EscapedPath()
 	w.escaped = true
 	t.root.walk(cleanPath(e), &w)
+	if dots := dotted.Replace(e); dots != e { // %2E is a dot to whoever cleans, and %2F none of his slashes
+		t.root.walk(cleanPath(dots), &w)
+	}
+	if inner, err := url.Parse(r.URL.Opaque); err == nil && r.URL.Opaque != "" {
+		// A target such as x:http://h/path has no path of its own, and what is behind may go by the one inside.
+		t.root.walk(cleanPath(inner.EscapedPath()), &w)
+	}
 	w.loose = true
 	t.root.walk(strings.TrimPrefix(e, "/"), &w)
 	w.escaped = false
@@ -141,6 +148,8 @@ func (t *routes) path(r *http.Request, w walk) (plain bool) {
 	t.root.walk(cleanPath(p), &w)
 	return false
 }
+
+var dotted = strings.NewReplacer("%2e", ".", "%2E", ".")
 
 // route marks every rule that matches the pattern of a framework's route, whose parameters match parameters only.
 func (t *routes) route(pattern string, mux bool, w walk) {
