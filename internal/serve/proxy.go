@@ -120,6 +120,7 @@ func newTransport() *http.Transport {
 // rewrite makes the request for the upstream.
 func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(p.to)
+	r.Out.URL.Opaque, r.Out.URL.User = "", nil // whatever the client has written, the target is a path
 	if p.keepHost {
 		r.Out.Host = r.In.Host
 	}
@@ -181,6 +182,11 @@ const statusClosed = 499
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodConnect {
 		http.Error(w, "This is no forward proxy.", http.StatusMethodNotAllowed)
+		return
+	}
+	if why := misdirected(r); why != "" {
+		w.Header().Set("Connection", "close")
+		http.Error(w, why, http.StatusBadRequest)
 		return
 	}
 	doc := p.follower.Status().Document
