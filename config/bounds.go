@@ -41,6 +41,10 @@ type bounds struct {
 	empty  int
 	tags   int
 	second *token.Token // begins a second document
+
+	begun     bool // a document has begun
+	ended     bool
+	directive int // the line of the last one
 }
 
 // level is what begins at one column.
@@ -48,7 +52,6 @@ type level struct{ column, keys, dashes int }
 
 // check returns what is too much and where, "" if nothing is.
 func (b *bounds) check(tokens token.Tokens) (*token.Token, string) {
-	ended := false
 	for k, t := range tokens {
 		var before, next *token.Token
 		if k > 0 {
@@ -57,13 +60,9 @@ func (b *bounds) check(tokens token.Tokens) (*token.Token, string) {
 		if k+1 < len(tokens) {
 			next = tokens[k+1]
 		}
-		if b.second == nil && (ended || k > 0 && t.Type == token.DocumentHeaderType && before.Type != token.DirectiveType && started(tokens[:k])) {
-			b.second = t
-		}
+		b.documents(t)
 		many := false
 		switch t.Type {
-		case token.DocumentEndType:
-			ended = true
 		case token.SequenceStartType, token.MappingStartType:
 			b.flow = append(b.flow, 1)
 		case token.SequenceEndType, token.MappingEndType:
@@ -100,17 +99,16 @@ func (b *bounds) check(tokens token.Tokens) (*token.Token, string) {
 	return nil, ""
 }
 
-// started tells whether anything but comments and directives is among tokens.
-func started(tokens token.Tokens) bool {
-	for _, t := range tokens {
-		if t.Type == token.DirectiveType {
-			return false
-		}
-		if t.Type != token.CommentType {
-			return true
-		}
+// documents notes where a second document begins. Comments and directives are before one.
+func (b *bounds) documents(t *token.Token) {
+	if t.Type == token.DirectiveType {
+		b.directive = t.Position.Line
 	}
-	return false
+	if b.second == nil && (b.ended || b.begun && t.Type == token.DocumentHeaderType) {
+		b.second = t
+	}
+	b.begun = b.begun || t.Type != token.CommentType && t.Position.Line != b.directive
+	b.ended = b.ended || t.Type == token.DocumentEndType
 }
 
 // entry notes an entry of a block that begins at column.

@@ -57,6 +57,12 @@ func hostile(n int) map[string]string {
 		"secrets within": fill("url: {", n),
 		"secret lines":   numbered("url%d: \"abcdefgh\"\n", n),
 	}
+	for _, before := range []string{"version: 1\n", "a: ", "a: [", "---\n", "---\n%a ", ""} {
+		for _, unit := range []string{`"a" `, `"a"`, "'a' ", "%YAML 1.2 ", "%a ", "&a ", "&a b ", "*a ", "{} ", "{}", "[] ", "[]", "!a ", "x *a ", "<< ", "a: {} "} {
+			shapes[fmt.Sprintf("one line %q %q", before, unit)] = before + fill(unit, n-20)
+		}
+	}
+	shapes["headers"] = fill("# c\n", n/2) + "%a\n" + fill("---\n", n/3)
 	var deep strings.Builder
 	for k := 0; deep.Len()+k+4 < n; k++ {
 		deep.WriteString(strings.Repeat(" ", k) + "a:\n")

@@ -64,9 +64,9 @@ func (d *decoder) parse(data []byte, doc *Document) {
 			return
 		}
 	}
-	p, message := place{}, err.Error()
+	p, message := place{}, errNoYAML.Error()
 	var syntax *yaml.SyntaxError
-	if errors.As(err, &syntax) {
+	if errors.As(err, &syntax) { // its Error prints what is around, in time quadratic in the tokens of a line
 		p, message = placeOf(syntax.Token), syntax.Message
 	}
 	d.source.hideLines()
