@@ -53,6 +53,13 @@ func Build(doc *Document, deps Deps) (middleware.Config, Findings) {
 	b := &builder{doc: doc, deps: deps}
 	cfg := b.config()
 	if b.found.Err() == nil {
+		b.tryGuard(withStandIns(cfg))
+	}
+	// Limiters are made last: one that is made for a document which is then refused would be there to stay.
+	if b.found.Err() == nil {
+		b.limiters(&cfg)
+	}
+	if b.found.Err() == nil {
 		b.tryGuard(cfg)
 	}
 	if b.found.Err() != nil {
@@ -69,7 +76,9 @@ type builder struct {
 	deps    Deps
 	keys    keyParser
 	found   Findings
-	secrets source // those that are not in the document
+	where   Store           // of counters
+	missing map[string]bool // modes that the application does not have, once told
+	secrets source          // those that are not in the document
 }
 
 func (b *builder) add(warning bool, path, id, suggestion, format string, args ...any) {
@@ -113,12 +122,7 @@ func (b *builder) config() middleware.Config {
 	b.trust(cfg.ClientIP)
 	cfg.Exempt = b.match("exempt", d.Exempt)
 	b.secret()
-	store, whole := b.store()
-	central := b.limiter(store, whole, "central", b.deps.Central)
-	alone := store // what fails closed is not decided by a substitute
-	alone.Fallback = nil
-	strict := b.limiter(alone, whole, "central", b.deps.Central)
-	local := b.limiter(store, whole, "local", b.deps.Local)
+	b.where = b.store()
 	names := make(map[string]int)
 	for k := range d.Policies {
 		at := fmt.Sprintf("policies[%d]", k)
@@ -127,14 +131,7 @@ func (b *builder) config() middleware.Config {
 			b.bad(at+".name", Conflict, "the name %q is taken by policies[%d]", p.Name, other)
 		}
 		names[strings.ToLower(p.Name)] = k
-		switch {
-		case d.Policies[k].Mode == "local":
-			p.Limiter = local(at + ".mode")
-		case p.OnStoreError == middleware.FailClosed && store.Fallback != nil:
-			p.Limiter = strict(at + ".mode")
-		default:
-			cfg.Limiter = central(at + ".mode")
-		}
+		b.available(at, d.Policies[k].Mode)
 		cfg.Policies = append(cfg.Policies, p)
 	}
 	return cfg

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,25 +9,66 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/middleware"
 )
 
-// limiter returns what makes the limiter of a mode, once and only if a policy needs it.
-func (b *builder) limiter(store Store, whole bool, mode string, make func(Store) (limiter.Limiter, error)) func(path string) limiter.Limiter {
-	var l limiter.Limiter
-	asked := false
-	return func(path string) limiter.Limiter {
-		if asked || !whole {
-			return l
+// available tells once of a mode that the application has no limiter for.
+func (b *builder) available(at, mode string) {
+	make := b.deps.Central
+	if mode == "" {
+		mode = "central"
+	}
+	if mode == "local" {
+		make = b.deps.Local
+	}
+	if make == nil && !b.missing[mode] {
+		if b.missing == nil {
+			b.missing = map[string]bool{}
 		}
-		asked = true
-		if make == nil {
-			b.bad(path, NotAvailable, "this application has no limiter for mode %s", mode)
-			return nil
+		b.missing[mode] = true
+		b.bad(at+".mode", NotAvailable, "this application has no limiter for mode %s", mode)
+	}
+}
+
+// standIn is a limiter for the time until the real ones are made. It can everything and is asked nothing.
+type standIn struct{ limiter.Limiter }
+
+func (standIn) AllowAll(context.Context, time.Time, []limiter.Take) (bool, error) { return false, nil }
+func (standIn) Refund(context.Context, time.Time, *limiter.Take) error            { return nil }
+
+func withStandIns(cfg middleware.Config) middleware.Config {
+	cfg.Limiter = standIn{}
+	return cfg
+}
+
+// limiters makes the limiters of all policies.
+func (b *builder) limiters(cfg *middleware.Config) {
+	alone := b.where // what fails closed is not decided by a substitute
+	alone.Fallback = nil
+	central := b.limiter(b.where, b.deps.Central)
+	strict, local := b.limiter(alone, b.deps.Central), b.limiter(b.where, b.deps.Local)
+	for k := range cfg.Policies {
+		p := &cfg.Policies[k]
+		switch {
+		case b.doc.Policies[k].Mode == "local":
+			p.Limiter = local()
+		case p.OnStoreError == middleware.FailClosed && b.where.Fallback != nil:
+			p.Limiter = strict()
+		default:
+			cfg.Limiter = central()
 		}
-		var err error
-		if l, err = make(store); err == nil && l == nil {
+	}
+}
+
+// limiter returns what makes a limiter, once and only if a policy needs it.
+func (b *builder) limiter(store Store, make func(Store) (limiter.Limiter, error)) func() limiter.Limiter {
+	return sync.OnceValue(func() limiter.Limiter {
+		l, err := make(store)
+		if err == nil && l == nil {
 			err = errors.New("the application has made no limiter")
 		}
 		if err != nil {
@@ -37,19 +79,18 @@ func (b *builder) limiter(store Store, whole bool, mode string, make func(Store)
 			b.bad("store", id, "%v", err)
 		}
 		return l
-	}
+	})
 }
 
 // ErrNeedsRestart is the error of a constructor in [Deps] whose Store cannot change while serving.
 var ErrNeedsRestart = errors.New("config: the store cannot change while serving: restart to apply")
 
 // store checks what is said of the store.
-func (b *builder) store() (Store, bool) {
+func (b *builder) store() Store {
 	if b.doc.Store == nil {
-		return Store{}, true
+		return Store{}
 	}
 	s := *b.doc.Store
-	before := len(b.found.pick(false))
 	if (s.Redis == nil) == (s.Memory == nil) {
 		b.bad("store", Conflict, "exactly one of redis and memory is needed")
 	}
@@ -79,7 +120,7 @@ func (b *builder) store() (Store, bool) {
 			}
 		}
 	}
-	return s, len(b.found.pick(false)) == before
+	return s
 }
 
 // Location returns where Redis is, as [github.com/spillway-go/spillway/limiter/redislimit.Open] understands it.

@@ -189,3 +189,26 @@ func TestFailures(t *testing.T) {
 		require.NotNil(t, l)
 	}
 }
+
+// A document that is refused leaves nothing behind: what is wrong with its store can be repaired without a restart.
+func TestRefusedDocumentsPinNothing(t *testing.T) {
+	s := stores.New(stores.Config{})
+	defer func() { require.NoError(t, s.Close()) }()
+	build := func(text string) config.Findings {
+		doc, findings := config.Parse([]byte(text))
+		require.NoError(t, findings.Err())
+		_, findings = config.Build(doc, config.Deps{Central: s.Central, Local: s.Local})
+		return findings
+	}
+	store := func(addr string) string {
+		return "version: 1\nstore: {prefix: a, redis: {url: 'redis://" + addr + "'}, fallback: {replicas: 2}}\n"
+	}
+	const policies = "policies: [{name: a, key: ip, limit: 1/s}, {name: b, key: ip, limit: 1/m, on_store_error: fail_closed}]\n"
+	require.NoError(t, build("version: 1\n").Err())
+	require.Error(t, build(store("127.0.0.1:1")+"policies: [{name: a, key: ip, limit: 1/s, match: {routes: [GET]}}]\n").Err())
+	require.NoError(t, build(store("127.0.0.1:2")+policies).Err())
+	require.NoError(t, build(store("127.0.0.1:2")+policies).Err())
+	findings := build(store("127.0.0.1:1") + policies)
+	require.Error(t, findings.Err())
+	require.Equal(t, config.NeedsRestart, findings.Err().(config.Findings)[0].ID)
+}

@@ -170,7 +170,7 @@ func TestUsage(t *testing.T) {
 		{append(good, "-name", "tenant=query:"), "empty name"},
 		{append(good, "-name", "ip=header:X-Ip"), "has a meaning of its own"},
 		{append(good, "-name", "a=header:A", "-name", "a=header:B"), "is told twice"},
-		{[]string{"-config", "gopher://x", "-upstream", "http://x"}, "-config: there is no such source: want a file, or env://"},
+		{[]string{"-config", "gopher://x", "-upstream", "http://x"}, "-config: there is no such source: want a file, or apollo://"},
 		{[]string{"-config", "file://p.yaml", "-upstream", "http://x"}, "-config: a file:// location has three slashes"},
 		{[]string{"-config", "folder/", "-upstream", "http://x"}, "-config: "},
 		{[]string{"-config", "http://", "-upstream", "http://x"}, "URL has no host"},
