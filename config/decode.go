@@ -16,7 +16,7 @@ type decoder struct {
 	source  *source
 	found   Findings
 	anchors map[string]ast.Node
-	merges  map[ast.Node][]*ast.MappingValueNode // what has been merged once
+	merges  map[ast.Node][]named // what has been merged once
 	visited int
 }
 
@@ -36,7 +36,7 @@ func (d *decoder) wrong(n ast.Node, path, id, suggestion, format string, args ..
 }
 
 func (d *decoder) document(n ast.Node, doc *Document) {
-	d.anchors, d.merges = make(map[string]ast.Node), make(map[ast.Node][]*ast.MappingValueNode)
+	d.anchors, d.merges = make(map[string]ast.Node), make(map[ast.Node][]named)
 	d.note(n)
 	d.value(n, "", reflect.ValueOf(doc).Elem(), noRules)
 }
@@ -81,7 +81,7 @@ func (d *decoder) resolve(n ast.Node, path string) ast.Node {
 			name := x.Value.GetToken().Value
 			next, ok := d.anchors[name]
 			if !ok {
-				d.wrong(x, path, InvalidValue, suggest(name, slices.Sorted(maps.Keys(d.anchors))), "there is no anchor %q", name)
+				d.wrong(x, path, InvalidValue, d.known(name), "there is no anchor %q", name)
 				return nil
 			}
 			n = next
@@ -94,6 +94,14 @@ func (d *decoder) resolve(n ast.Node, path string) ast.Node {
 			return n
 		}
 	}
+}
+
+// known suggests an anchor, where there are as few as people write: one is looked for among all.
+func (d *decoder) known(name string) string {
+	if len(d.anchors) > 100 {
+		return ""
+	}
+	return suggest(name, slices.Sorted(maps.Keys(d.anchors)))
 }
 
 // value decodes n into v.
@@ -157,8 +165,14 @@ func isScalar(t reflect.Type) bool {
 	return false
 }
 
+// named is a field of a mapping with its name.
+type named struct {
+	name string
+	*ast.MappingValueNode
+}
+
 // pairs returns the fields of a mapping, with those that are merged into it behind its own.
-func (d *decoder) pairs(n ast.Node, path string, depth int) (pairs []*ast.MappingValueNode, ok bool) {
+func (d *decoder) pairs(n ast.Node, path string, depth int) (pairs []named, ok bool) {
 	var own []*ast.MappingValueNode
 	switch x := n.(type) {
 	case *ast.MappingNode:
@@ -172,15 +186,15 @@ func (d *decoder) pairs(n ast.Node, path string, depth int) (pairs []*ast.Mappin
 	if !d.visit(n, path, len(own)) {
 		return nil, false
 	}
-	var merged []*ast.MappingValueNode
+	var merged []named
 	for _, pair := range own {
 		if pair.Key == nil {
 			continue
 		}
 		if _, merge := pair.Key.(*ast.MergeKeyNode); merge {
 			merged = append(merged, d.merged(pair.Value, path, depth)...)
-		} else {
-			pairs = append(pairs, pair)
+		} else if name, ok := d.nameOf(pair.Key, path); ok {
+			pairs = append(pairs, named{name, pair})
 		}
 	}
 	if len(merged) == 0 {
@@ -188,11 +202,11 @@ func (d *decoder) pairs(n ast.Node, path string, depth int) (pairs []*ast.Mappin
 	}
 	names := make(map[string]bool)
 	for _, pair := range pairs {
-		names[keyText(pair.Key)] = true
+		names[pair.name] = true
 	}
 	for _, pair := range merged {
-		if name := keyText(pair.Key); !names[name] {
-			names[name] = true
+		if !names[pair.name] {
+			names[pair.name] = true
 			pairs = append(pairs, pair)
 		}
 	}
@@ -200,7 +214,7 @@ func (d *decoder) pairs(n ast.Node, path string, depth int) (pairs []*ast.Mappin
 }
 
 // merged returns the fields of what << names: a mapping, or several, of which the earlier ones win.
-func (d *decoder) merged(n ast.Node, path string, depth int) (pairs []*ast.MappingValueNode) {
+func (d *decoder) merged(n ast.Node, path string, depth int) (pairs []named) {
 	n = d.resolve(n, path)
 	from := []ast.Node{n}
 	if list, several := n.(*ast.SequenceNode); several {
@@ -227,24 +241,28 @@ func (d *decoder) merged(n ast.Node, path string, depth int) (pairs []*ast.Mappi
 	return pairs
 }
 
-// keyText returns the name of a field as it is written.
-func keyText(n ast.Node) string {
+// nameOf returns the name of a field as it is written. false: it is no name, and that has been told.
+func (d *decoder) nameOf(n ast.Node, path string) (string, bool) {
 	switch x := n.(type) {
-	case nil:
-		return ""
-	case *ast.StringNode:
-		return x.Value
 	case *ast.MappingKeyNode:
-		return keyText(x.Value)
+		return d.nameOf(x.Value, path)
 	case *ast.AnchorNode:
-		return keyText(x.Value)
-	case *ast.LiteralNode:
-		return x.Value.Value
+		return d.nameOf(x.Value, path)
+	case *ast.AliasNode: // of a secret it would hide that it is one
+		d.wrong(n, path, InvalidValue, "Write the name itself.", "an alias is no name")
+		return "", false
+	case *ast.TagNode:
+		d.wrong(n, path, InvalidValue, "", "tags such as %s are not understood", x.GetToken().Value)
+		return "", false
+	case *ast.NullNode:
+		d.wrong(n, path, InvalidValue, "Put it in quotes if it is a name.", "a name is expected here")
+		return "", false
 	}
-	if t := n.GetToken(); t != nil {
-		return t.Value
+	text, _, ok := scalarText(n)
+	if !ok {
+		d.wrong(n, path, InvalidValue, "", "a name is expected here")
 	}
-	return ""
+	return text, ok
 }
 
 func (d *decoder) fields(n ast.Node, path string, v reflect.Value) {
@@ -258,7 +276,7 @@ func (d *decoder) fields(n ast.Node, path string, v reflect.Value) {
 		if d.full() {
 			return
 		}
-		name := keyText(pair.Key)
+		name := pair.name
 		at := join(path, name)
 		f, ok := known.byName[name]
 		switch {
@@ -298,7 +316,7 @@ func (d *decoder) entries(n ast.Node, path string, v reflect.Value, rules rules)
 		if d.full() {
 			return
 		}
-		name := keyText(pair.Key)
+		name := pair.name
 		at := join(path, name)
 		switch {
 		case name == "" || strings.ContainsFunc(name, unprintable) || strings.ContainsAny(name, "\n\t"):

@@ -33,7 +33,7 @@ func (s *source) hideSecrets(tokens token.Tokens) {
 		}
 	}
 	for k := 1; k < len(tokens); k++ {
-		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && isSecretName(key.Value) {
+		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && (isSecretName(key.Value) || k > 1 && tokens[k-2].Type == token.AliasType) {
 			end := s.valueOf(key, tokens[k+1:])
 			last := len(s.lines)
 			if k+1+end < len(tokens) {

@@ -49,6 +49,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		"list":              "key_secret:\n- " + marked + "\n- " + marked + "\n",
 		"list, deeper":      "key_secret:\n  - " + marked + "\n  - a: " + marked + "\n",
 		"anchor":            "key_secret: &a " + marked + "hunter2\nheaders: *a\npolicies: [{name: *a}]\n",
+		"alias as name":     "x-k: &k key_secret\n*k : " + marked + "hunter2\n",
 		"tag":               "key_secret: !x " + marked + "hunter2\n",
 		"twice":             "key_secret: " + marked + "hunter2\nkey_secret: " + marked + "hunter3\n",
 		"misspelled":        "key_secert: " + marked + "\nkeysecret: " + marked + "\nKEY_SECRET: " + marked + "\nkey_secre: " + marked + "\n",
