@@ -32,8 +32,10 @@ type Follower struct {
 	// Of Follow, and before it of Open.
 	refused string // hash of the document that was refused last
 	refusal error  // why
-	away    bool   // the source could not be asked, and that has been told
-	waiting time.Time
+	// What was refused before, by hash: a source that goes back and forth between bad versions is told of each once.
+	refusals map[string]error
+	away     bool // the source could not be asked, and that has been told
+	waiting  time.Time
 }
 
 // Status is what a [Follower] is doing.
@@ -49,13 +51,14 @@ type Status struct {
 }
 
 const (
-	settle     = time.Second      // a document that cannot be read is looked at again so much later
-	longWait   = 5 * time.Second  // a source without a whole document for so long is told of
-	minPause   = time.Second      // between watches that were lost
-	maxPause   = 30 * time.Second // likewise
-	callBudget = 30 * time.Second // a source that hangs is given up
-	maxSettles = 5                // a document that changes all the time is not waited for for ever
-	maxChanges = 20               // told in one line of a log
+	settle      = time.Second      // a document that cannot be read is looked at again so much later
+	longWait    = 5 * time.Second  // a source without a whole document for so long is told of
+	minPause    = time.Second      // between watches that were lost
+	maxPause    = 30 * time.Second // likewise
+	callBudget  = 30 * time.Second // a source that hangs is given up
+	maxSettles  = 5                // a document that changes all the time is not waited for for ever
+	maxChanges  = 20               // told in one line of a log
+	maxRefusals = 16               // remembered
 )
 
 // Open loads the document of source and makes a guard of it. It waits for a document that is missing or half written, and
@@ -264,6 +267,12 @@ func (f *Follower) known(hash string) bool {
 		f.checked(f.refusal)
 		return true
 	}
+	if err, was := f.refusals[hash]; was { // and has been told
+		f.refused, f.refusal = hash, err
+		f.checked(err)
+		f.report(limiter.ReasonInvalid, hash, err)
+		return true
+	}
 	return false
 }
 
@@ -280,7 +289,10 @@ func (f *Follower) apply(v version) {
 		}
 		f.show(old)
 	}
-	f.refused, f.refusal = v.hash, err
+	if f.refused, f.refusal = v.hash, err; f.refusals == nil || len(f.refusals) >= maxRefusals {
+		f.refusals = make(map[string]error)
+	}
+	f.refusals[v.hash] = err
 	f.checked(err)
 	f.report(limiter.ReasonInvalid, v.hash, err)
 	f.log.Error("spillway: a new policy document is refused, and the one in force serves on", "source", f.name, "hash", v.hash, "error", err)

@@ -449,3 +449,26 @@ func TestSettingsReload(t *testing.T) {
 		require.Equal(t, 429, serve("/", "192.0.2.1").Code) // all of it trusted: the key of before, and its count
 	})
 }
+
+// A source that goes back and forth between bad versions fills no log, and what is wrong now can be asked.
+func TestFlappingSource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		src := &fake{data: []byte(docA)}
+		d, s := watched(t)
+		f := following(t, src, d)
+		s.take()
+		bad := []string{strings.Replace(docB, "3/d", "0/d", 1), strings.Replace(docB, "key: ip, limit: 9/d", "key: nobody, limit: 9/d", 1)}
+		for k := range 1000 {
+			src.write(bad[k%2])
+			later(time.Millisecond)
+		}
+		reasons, log := s.take()
+		require.Equal(t, 2, strings.Count(log, "\n"), log)
+		require.Len(t, strings.Fields(reasons), 1000, "the metrics tell")
+		require.ErrorContains(t, f.Status().Err, "nobody")
+		src.write(docA)
+		later(time.Millisecond)
+		reasons, _ = s.take()
+		require.Equal(t, "ok", reasons)
+	})
+}

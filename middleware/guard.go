@@ -74,6 +74,7 @@ func (c *core) swap(s *snapshot) {
 	var told []string
 	if old != nil {
 		c.watch.release(old, s)
+		c.states.prune(s)
 		told = old.settings.trust.Warnings()
 	}
 	for _, warning := range s.settings.trust.Warnings() {

@@ -60,6 +60,20 @@ func (f *inflight) leave(id string) {
 	}
 }
 
+// empty reports whether nobody is there.
+func (f *inflight) empty() bool {
+	for k := range f.shards {
+		s := &f.shards[k]
+		s.mu.Lock()
+		n := len(s.count)
+		s.mu.Unlock()
+		if n > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // waiting bounds the requests held back for their turn.
 type waiting struct {
 	n atomic.Int64

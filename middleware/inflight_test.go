@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -187,4 +188,20 @@ func TestRefusedInFlightHasItsKey(t *testing.T) {
 		}
 	}
 	require.Len(t, o.events, 3)
+}
+
+// Policies that come and go leave nothing, but for the places of requests that are still being served.
+func TestStatesOfPoliciesThatComeAndGo(t *testing.T) {
+	named := func(name string) []policy { return byIP(policy{Name: name, InFlight: 1}) }
+	g := newGuard(t, config{Policies: named("stays")})
+	p := g.Enter(httptest.NewRecorder(), request("GET", "/"), middleware.Entry{})
+	for k := range 1000 {
+		require.NoError(t, g.Update(named(fmt.Sprint("p", k))))
+		require.Equal(t, 200, serve(g, request("GET", "/"), ok).Code)
+	}
+	require.LessOrEqual(t, g.States(), 100)
+	require.NoError(t, g.Update(named("stays")))
+	require.Equal(t, 503, serve(g, request("GET", "/"), ok).Code)
+	p.Leave(200)
+	require.Equal(t, 200, serve(g, request("GET", "/"), ok).Code)
 }

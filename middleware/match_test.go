@@ -3,8 +3,8 @@ package middleware_test
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"net/http/httptest"
+	"net/url"
 	"path"
 	"strings"
 	"testing"

@@ -26,6 +26,24 @@ func (s *states) of(p *policy) *policyState {
 	return x
 }
 
+// prune forgets the states of policies that are gone and have no request in flight, once there are many.
+func (s *states) prune(now *snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.m) < 2*len(now.policies)+64 {
+		return
+	}
+	keep := make(map[*policyState]bool, len(now.policies))
+	for _, p := range now.policies {
+		keep[p.state] = true
+	}
+	for space, x := range s.m {
+		if !keep[x] && x.inflight.empty() {
+			delete(s.m, space)
+		}
+	}
+}
+
 // calm is how long a policy has to decide again before that is told: where some of its keys cannot be decided and others
 // can, as on a Cluster without one of its servers, every request would be a change.
 const calm = time.Second
