@@ -26,20 +26,14 @@ type proxy struct {
 	to       *url.URL
 	keepHost bool
 	log      *slog.Logger
-	chain    atomic.Pointer[chain]
+	building sync.Mutex
+	inForce  atomic.Pointer[version]
 	quiet    quiet
-}
-
-// chain is the stages of one document around the upstream.
-type chain struct {
-	document *config.Document
-	handler  http.Handler
-	peers    *peers
 }
 
 // exchange is one request on its way through the proxy.
 type exchange struct {
-	chain  *chain
+	peers  *peers
 	header http.Header // of the response
 	told   http.Header // what the stages have set there
 	body   *body       // of the request; nil: none
@@ -129,7 +123,7 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Del("Upgrade")
 		r.Out.Header.Del("Connection")
 	}
-	exchangeOf(r.In).chain.peers.forward(r)
+	exchangeOf(r.In).peers.forward(r)
 	if len(r.Out.Trailer) > 0 && r.Out.Body != nil {
 		r.Out.Body = &trailers{ReadCloser: r.Out.Body, in: r.In, out: r.Out}
 	}
@@ -189,59 +183,38 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, why, http.StatusBadRequest)
 		return
 	}
-	doc := p.follower.Status().Document
-	c := p.chain.Load()
-	if c == nil || c.document != doc {
-		c = p.chainOf(doc)
-		p.chain.Store(c)
-	}
-	c.handler.ServeHTTP(w, r)
+	// All stages decide by one set of policies, in its own order: a policy that a reload moves meets each request.
+	guard := p.follower.Guard()
+	ctx := guard.Pin(r.Context())
+	p.enter(w, r.WithContext(ctx), guard.StagesOf(ctx), p.version())
 }
 
-func (p *proxy) chainOf(doc *config.Document) *chain {
-	c := &chain{document: doc, peers: newPeers(doc.ClientIP)}
-	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The upstream may answer before it has read all of the request.
-		_ = http.NewResponseController(w).EnableFullDuplex()
-		x := &exchange{chain: c, header: w.Header(), told: w.Header().Clone()}
-		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
-		if r.Body != nil && r.Body != http.NoBody {
-			x.body = &body{ReadCloser: r.Body}
-			r.Body = x.body
-		}
-		p.upstream.ServeHTTP(w, r)
-	})
-	routes := muxOf(doc)
-	stages := doc.Stages()
-	for k := len(stages) - 1; k >= 0; k-- {
-		guard, next := p.follower.Guard().Stage(stages[k]), h
-		h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			pass := guard.Enter(w, r, middleware.Entry{Mux: routes})
-			if pass.Proceed() {
-				pass.Serve(next)
-			}
-		})
+// enter asks the stages that are left, and then the upstream.
+func (p *proxy) enter(w http.ResponseWriter, r *http.Request, stages []string, v *version) {
+	if len(stages) == 0 {
+		p.pass(w, r, v)
+		return
 	}
-	c.handler = h
-	return c
+	guard := v.guards[stages[0]]
+	if guard == nil { // of a document that has just come or gone
+		guard = p.follower.Guard().Stage(stages[0])
+	}
+	pass := guard.Enter(w, r, middleware.Entry{Mux: v.routes})
+	if pass.Proceed() {
+		pass.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.enter(w, r, stages[1:], v) }))
+	}
 }
 
-// muxOf knows the routes of the document, which are all the routes that a proxy has: keys of routes and of parameters of
-// paths are read by it.
-func muxOf(doc *config.Document) *http.ServeMux {
-	mux := http.NewServeMux()
-	add := func(pattern string) {
-		defer func() { _ = recover() }() // is there already, or is neither more nor less special than one that is
-		mux.Handle(pattern, http.NotFoundHandler())
+func (p *proxy) pass(w http.ResponseWriter, r *http.Request, v *version) {
+	// The upstream may answer before it has read all of the request.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	x := &exchange{peers: v.peers, header: w.Header(), told: w.Header().Clone()}
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	if r.Body != nil && r.Body != http.NoBody {
+		x.body = &body{ReadCloser: r.Body}
+		r.Body = x.body
 	}
-	for k := range doc.Policies {
-		if m := doc.Policies[k].Match; m != nil {
-			for _, pattern := range m.Routes {
-				add(pattern)
-			}
-		}
-	}
-	return mux
+	p.upstream.ServeHTTP(w, r)
 }
 
 // buffers are what bodies are copied through.

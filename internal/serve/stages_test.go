@@ -162,3 +162,69 @@ func TestReloadsUnderLoad(t *testing.T) {
 	t.Logf("told of unmounted stages: %d", strings.Count(r.log.String(), "policies never run"))
 	t.Logf("%d requests, %d reloads in force", admitted.Load()+refused.Load()+served.Load(), strings.Count(r.log.String(), "a new policy document is in force"))
 }
+
+// A policy that reloads move between stages meets every request.
+func TestPoliciesThatMoveBetweenStages(t *testing.T) {
+	const clients, reloads = 4, 30
+	stages := []string{"edge", "identity", "later", "identity"}
+	doc := func(n int) string {
+		return fmt.Sprintf("version: 1\nmax_waiting: %d\npolicies:\n  - {name: none, stage: %s, key: [global], limit: deny_all}\n", 1000+n, stages[n%len(stages)])
+	}
+	var passed, asked atomic.Int64
+	r := start(t, doc(0), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed.Add(1) }))
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	for range clients {
+		req := request(t, "GET", r.url, nil)
+		running.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if res, err := http.DefaultClient.Do(req); err == nil {
+					_ = res.Body.Close()
+					asked.Add(1)
+				}
+			}
+		})
+	}
+	for n := range reloads {
+		r.reload(t, doc(n+1))
+	}
+	close(stop)
+	running.Wait()
+	require.Zero(t, passed.Load(), "of %d", asked.Load())
+	require.NotZero(t, asked.Load())
+	require.NotContains(t, r.log.String(), "policies never run")
+}
+
+// Only keys that read routes need a mux of them, in which the routes of their own policies come first. It is bounded: to fill
+// one takes a time that grows with the square of its routes.
+func TestManyRoutes(t *testing.T) {
+	const rest = 5000
+	var routes strings.Builder
+	for k := range rest {
+		fmt.Fprintf(&routes, "%q, ", fmt.Sprintf("/{x}/%d/{b...}", k))
+	}
+	head := "version: 1\nheaders: draft-11\npolicies:\n  - {name: many, match: {routes: [" + routes.String() + "]}, key: [global], limit: 10000/h}\n"
+	for _, key := range []string{"route", "param:id", "hmac(param:id)", "first(header:X-No, param:id)", "global"} {
+		doc := head + "  - {name: own, match: {routes: [\"/own/{id}\"]}, key: [\"" + key + "\"], limit: 1/h}\n"
+		if strings.HasPrefix(key, "hmac") {
+			doc = "key_secret: 0123456789abcdef0123456789abcdef\n" + doc
+		}
+		r := start(t, doc, ok)
+		for _, status := range []int{200, 429} {
+			res, _ := get(t, r.url+"/own/1")
+			require.Equal(t, status, res.StatusCode, key)
+		}
+		told := strings.Count(r.log.String(), "the first routes of the document alone")
+		if key == "global" {
+			require.Zero(t, told)
+			continue
+		}
+		require.Equal(t, 1, told, r.log)
+		require.Contains(t, r.log.String(), "routes=4096 others=905")
+	}
+}
