@@ -270,6 +270,9 @@ func (d *decoder) fields(n ast.Node, path string, v reflect.Value) {
 	if !ok {
 		return
 	}
+	if len(pairs) == 0 && v.Type() == reflect.TypeFor[Match]() {
+		d.add(placeOf(first(n)), Finding{ID: NoEffect, Warning: true, Path: path, Message: "nothing is in it", Suggestion: "Leave it out."})
+	}
 	known := fieldsOf(v.Type())
 	seen := make(map[string]bool)
 	for _, pair := range pairs {
@@ -339,6 +342,10 @@ func (d *decoder) elements(n ast.Node, path string, v reflect.Value, rules rules
 		return
 	}
 	if !d.fits(n, path, len(list.Values), rules) {
+		return
+	}
+	if rules.filled && len(list.Values) == 0 {
+		d.wrong(n, path, InvalidValue, "Leave the field out to mean all.", "the list is empty")
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(list.Values), len(list.Values)))

@@ -15,7 +15,8 @@ import (
 // source of the JSON Schema and of the reference in docs/policy.md.
 //
 // Tags of fields: yaml is the name; about tells what it is; rules are required, min=N, max=N, len=N (most elements or
-// bytes), oneof=a|b and secret (not shown, see [Document.Redacted]).
+// bytes), oneof=a|b and secret (not shown, see [Document.Redacted])
+// and filled (a list that is not empty).
 type Document struct {
 	Version         int          `yaml:"version" rules:"required,oneof=1" about:"of this form"`
 	Store           *Store       `yaml:"store" about:"where counters are; without it in the memory of the process"`
@@ -92,10 +93,10 @@ type Response struct {
 
 // Match says which requests are meant. All that is given has to match.
 type Match struct {
-	Routes  []string `yaml:"routes" rules:"len=10000" about:"patterns as of net/http: GET /search, /api/ (a prefix), /{$} (the root)"`
-	Hosts   []string `yaml:"hosts" rules:"len=10000" about:"names of hosts, *.example.com too"`
-	Methods []string `yaml:"methods" rules:"len=100" about:"methods; GET is HEAD too"`
-	CIDRs   []string `yaml:"cidrs" rules:"len=10000" about:"networks of clients"`
+	Routes  []string `yaml:"routes" rules:"filled,len=10000" about:"patterns as of net/http: GET /search, /api/ (a prefix), /{$} (the root)"`
+	Hosts   []string `yaml:"hosts" rules:"filled,len=10000" about:"names of hosts, *.example.com too"`
+	Methods []string `yaml:"methods" rules:"filled,len=100" about:"methods; GET is HEAD too"`
+	CIDRs   []string `yaml:"cidrs" rules:"filled,len=10000" about:"networks of clients"`
 	If      string   `yaml:"if" about:"a predicate registered by that name"`
 }
 

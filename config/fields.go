@@ -12,6 +12,7 @@ type rules struct {
 	required bool
 	secret   bool
 	off      bool // "off" is a value
+	filled   bool // an empty list is none
 	min, max string
 	len      int
 	oneOf    []string
@@ -65,6 +66,8 @@ func parseRules(tag string) (r rules) {
 			r.secret = true
 		case off:
 			r.off = true
+		case "filled":
+			r.filled = true
 		case "min":
 			r.min = value
 		case "max":

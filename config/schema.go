@@ -77,6 +77,9 @@ func schemaOf(t reflect.Type, r rules) map[string]any {
 		if r.len > 0 {
 			out["maxItems"] = r.len
 		}
+		if r.filled {
+			out["minItems"] = 1
+		}
 		return out
 	case reflect.Bool:
 		return map[string]any{"type": "boolean"}
