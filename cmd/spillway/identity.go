@@ -2,106 +2,135 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spillway-go/spillway/config"
 	"github.com/spillway-go/spillway/keyfunc"
-	"github.com/spillway-go/spillway/middleware"
 )
 
-// part is one kind=value of a caller.
-type part struct {
-	kind, value string
-	raw         string // as it was typed
-}
+// part is one kind=value of a caller, as it was typed.
+type part struct{ kind, value string }
 
-// partsOf reads KEY. A value that no key could hold as it is was not copied from one: it is spelled as keys spell it.
+// partsOf reads KEY. A kind is written as in keys, x_api_key, or as in documents, header:X-Api-Key.
 func partsOf(text string) (parts []part, err error) {
 	for piece := range strings.SplitSeq(text, "|") {
 		kind, value, ok := strings.Cut(piece, "=")
-		raw := value
 		if !ok || kind == "" || value == "" {
 			return nil, fmt.Errorf("%q is no key: want kind=value, or several with | between", text)
 		}
-		if !spelled.MatchString(value) {
-			encoded, err := keyfunc.Encode(kind, value)
-			if err != nil {
-				return nil, err
-			}
-			_, value, _ = strings.Cut(encoded, "=")
+		if _, name, ok := strings.Cut(kind, ":"); ok { // as documents name it
+			kind = name
 		}
-		parts = append(parts, part{kind, value, raw})
+		parts = append(parts, part{keyfunc.KindOf(kind), value})
 	}
 	return parts, nil
 }
 
-// spelled is a value as it stands in keys: plain, or a digest.
-var spelled = regexp.MustCompile(`^(?:(?:[A-Za-z0-9._~:/-]|%[0-9A-F]{2}){1,128}|[#$][A-Za-z0-9_-]+)$`)
+// callers knows how the policies of a document call a caller.
+type callers struct {
+	document *config.Document
+	deps     config.Deps
+}
 
-// identityFor returns the key of a policy for a caller, or why it has none.
-func identityFor(p middleware.Policy, document *config.Document, deps config.Deps, policy int, trust keyfunc.Trust, parts []part) (identity, why string) {
-	doc := &document.Policies[policy]
-	kinds, err := keyfunc.Kinds(p.Key)
-	if err != nil {
-		return "", "has a key that cannot be told: " + err.Error()
-	}
-	if len(parts) != max(len(doc.Key), 1) {
-		return "", "counts by " + strings.Join(doc.Key, " and ")
-	}
-	// In the order of the policy, whatever that of KEY.
-	parts = slices.Clone(parts)
-	for _, x := range parts {
-		if !slices.Contains(kinds, x.kind) {
-			return "", "counts by " + strings.Join(doc.Key, " and ")
+// identity returns the key of a policy for a caller, whose parts may be in any order, or why it has none. Each element of
+// the policy's key wants one part of a kind that it makes.
+func (c *callers) identity(policy int, parts []part) (identity, why string) {
+	key := c.document.Policies[policy].Key
+	if len(key) == 0 { // of stage manual: the application hands over its own
+		if len(parts) != 1 || parts[0].kind != "key" {
+			return "", "counts by a key of the application, key=…"
 		}
+		return spell(parts[0]), ""
 	}
-	slices.SortStableFunc(parts, func(a, b part) int { return slices.Index(kinds, a.kind) - slices.Index(kinds, b.kind) })
-	texts := make([]string, len(parts))
-	for k, x := range parts {
-		switch {
-		case doc.Keyed(deps, x.kind) && !strings.HasPrefix(x.raw, "$"):
-			digest, err := config.KeyPart(document, deps, policy, x.kind, x.raw)
-			if err != nil {
-				return "", "has keys that cannot be told: " + err.Error()
-			}
-			texts[k] = digest
-			continue
-		case x.kind == "ip":
-			x.value = network(x.value, doc.Key, trust)
+	elements := make([]element, len(key))
+	for k := range key {
+		elements[k] = c.element(policy, key[k])
+	}
+	if len(parts) != len(key) {
+		return "", "counts by " + strings.Join(key, " and ")
+	}
+	order := arrange(elements, parts, make([]bool, len(parts)))
+	if order == nil {
+		return "", "counts by " + strings.Join(key, " and ")
+	}
+	texts := make([]string, len(order))
+	for k, n := range order {
+		text, err := elements[k].part(parts[n])
+		if err != nil {
+			return "", fmt.Sprintf("has no key for %s=%s: %v", parts[n].kind, parts[n].value, err)
 		}
-		texts[k] = x.kind + "=" + x.value
+		texts[k] = text
 	}
 	return strings.Join(texts, "|"), ""
 }
 
-var ipWord = regexp.MustCompile(`\bip(?:/(\d+))?(?:/(\d+))?\b`)
+// element is one of a policy's key, seen as a policy that has no other.
+type element struct {
+	alone config.Document
+	deps  config.Deps
+}
 
-// network spells the network by which a policy counts an address. What is no address is left alone.
-func network(value string, key config.List, trust keyfunc.Trust) string {
-	addr, err := netip.ParseAddr(value)
-	if err != nil {
-		return value
+func (c *callers) element(policy int, text string) element {
+	e := element{*c.document, c.deps}
+	p := c.document.Policies[policy]
+	p.Key = config.List{text}
+	e.alone.Policies = []config.Policy{p}
+	return e
+}
+
+// makes reports whether the element makes parts of a kind.
+func (e *element) makes(kind string) bool {
+	sample := "-"
+	if kind == "ip" {
+		sample = "192.0.2.1"
 	}
-	if m := ipWord.FindStringSubmatch(strings.Join(key, " ")); m != nil {
-		if n, err := strconv.Atoi(m[1]); err == nil {
-			trust.IPv6Prefix = n
+	_, err := config.KeyPart(&e.alone, e.deps, 0, kind, sample)
+	return err == nil
+}
+
+// part spells one. A digest and what could stand in a key as it is were copied from one.
+func (e *element) part(x part) (string, error) {
+	keyed := e.alone.Policies[0].Keyed(e.deps, x.kind)
+	switch {
+	case keyed && digest.MatchString(x.value), !keyed && x.kind != "ip" && spelled.MatchString(x.value):
+		return x.kind + "=" + x.value, nil
+	}
+	return config.KeyPart(&e.alone, e.deps, 0, x.kind, x.value)
+}
+
+// arrange returns for each element the part that is its own, nil if there is no such order. Parts of one kind stay in theirs.
+func arrange(elements []element, parts []part, taken []bool) []int {
+	if len(elements) == 0 {
+		return []int{}
+	}
+	for n := range parts {
+		if taken[n] || !elements[0].makes(parts[n].kind) {
+			continue
 		}
-		if n, err := strconv.Atoi(m[2]); err == nil {
-			trust.IPv4Prefix = n
+		taken[n] = true
+		if rest := arrange(elements[1:], parts, taken); rest != nil {
+			return append([]int{n}, rest...)
 		}
+		taken[n] = false
 	}
-	c, err := keyfunc.NewClientIP(trust)
+	return nil
+}
+
+// spelled is a value as it stands in keys: plain, or the hash of a long one. digest is one of hmac(…).
+var (
+	spelled = regexp.MustCompile(`^(?:(?:[A-Za-z0-9._~:/-]|%[0-9A-F]{2}){1,128}|#[A-Za-z0-9_-]+)$`)
+	digest  = regexp.MustCompile(`^\$[A-Za-z0-9_-]+$`)
+)
+
+// spell writes a part as keys do.
+func spell(x part) string {
+	if spelled.MatchString(x.value) {
+		return x.kind + "=" + x.value
+	}
+	text, err := keyfunc.Encode(x.kind, x.value)
 	if err != nil {
-		return value
+		return x.kind + "=" + x.value
 	}
-	if p := c.Network(addr); !p.IsSingleIP() {
-		return p.String()
-	} else if p.IsValid() {
-		return p.Addr().String()
-	}
-	return value
+	return text
 }

@@ -34,9 +34,10 @@ type named struct {
 
 const callerHelp = `usage: spillway %s -config WHERE [-policy NAME] [flags] KEY
 
-KEY is a caller as keys name it: ip=203.0.113.7, "tenant=acme|ip=203.0.113.7", all=- for the key global. What is hashed
-or keyed by hmac(…) is written as it stands in the store and in logs. The counters are those of the document's store, which
-has to be on Redis: those in the memory of a process are that process's.
+KEY is a caller as keys name it: ip=203.0.113.7, "tenant=acme|ip=203.0.113.7", all=- for the key global, with one part for
+each element of a policy's key. What hmac(…) keys is the plain value, as header:X-Api-Key=secret, or its digest $… as it
+stands in the store and in logs. The counters are those of the document's store, which has to be on Redis: those in the
+memory of a process are that process's.
 
 `
 
@@ -57,8 +58,20 @@ func callerOf(ctx context.Context, command string, args []string, stderr io.Writ
 	if err := flags.Parse(args); err != nil {
 		return nil, usageError(err)
 	}
-	if flags.NArg() != 1 || *where == "" {
-		flags.Usage()
+	var missing []string
+	if *where == "" {
+		missing = append(missing, command+" needs -config, where the policy document is")
+	}
+	if n := flags.NArg(); n == 0 {
+		missing = append(missing, command+" needs KEY, a caller such as ip=203.0.113.7")
+	} else if n > 1 {
+		missing = append(missing, fmt.Sprintf("%s takes one KEY behind its flags, but got %q: one with | or blanks needs quotes", command, flags.Args()))
+	}
+	if len(missing) > 0 {
+		for _, what := range missing {
+			fmt.Fprintln(stderr, "spillway:", what)
+		}
+		fmt.Fprintf(stderr, "\"spillway %s -h\" tells more.\n", command)
 		return nil, errUsage
 	}
 	parts, err := partsOf(flags.Arg(0))
@@ -108,6 +121,7 @@ func newCaller(doc *config.Document, deps config.Deps, policy string, parts []pa
 	if c.guard, err = middleware.New(cfg); err != nil {
 		return nil, err
 	}
+	by := callers{doc, deps}
 	found := false
 	for k := range doc.Policies {
 		p := &doc.Policies[k]
@@ -124,7 +138,7 @@ func newCaller(doc *config.Document, deps config.Deps, policy string, parts []pa
 		case p.StoreKey != "":
 			why = "has keys in the store that a function of the application spells"
 		default:
-			identity, why = identityFor(cfg.Policies[k], doc, deps, k, cfg.ClientIP, parts)
+			identity, why = by.identity(k, parts)
 		}
 		if why == "" {
 			c.policies = append(c.policies, named{p, identity})
@@ -192,11 +206,16 @@ func reset(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer func() { _ = c.close() }()
 	done := false
 	for _, p := range c.policies {
+		d, unknown := c.guard.Inspect(ctx, p.Name, p.identity)
 		if e := c.guard.Reset(ctx, p.Name, p.identity); e != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", p.Name, e))
 			if errors.Is(e, limiter.ErrUnavailable) {
 				break
 			}
+			continue
+		}
+		if unknown == nil && d.NextAfter == 0 {
+			fmt.Fprintf(stdout, "%s: nothing was counted for %s\n", p.Name, p.identity)
 			continue
 		}
 		done = true

@@ -109,6 +109,11 @@ policies:
 	_, out, _ = cli("inspect", "ip=203.0.113.7")
 	require.Regexp(t, `(?m)^addr +ip=\S+ +3/h.* 2 `, out)
 
+	for range 2 { // what nobody has counted is not forgotten
+		_, out, _ = cli("reset", "-policy", "addr", "ip=203.0.113.99")
+		require.Equal(t, "addr: nothing was counted for ip=203.0.113.99\n", out)
+	}
+
 	// A network stands for its addresses, parts come in any order, and values are spelled as keys spell them.
 	require.Equal(t, 200, ask(t, url+"/addr", "X-Forwarded-For: 2001:db8:1:2:3::4"))
 	_, out, _ = cli("inspect", "ip=2001:db8:1:2::9")
