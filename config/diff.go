@@ -36,8 +36,9 @@ func (c Change) String() string {
 
 // Diff returns what differs, by path. Secrets are redacted: that one has changed is told, and not what it is.
 func Diff(old, new *Document) (changes []Change) {
-	was, is := flatten(old, false), flatten(new, false)
-	before, after := flatten(old, true), flatten(new, true) // with secrets
+	hidden := hiddenCallers(old, new)
+	was, is := flatten(old, false, hidden[0]), flatten(new, false, hidden[1])
+	before, after := flatten(old, true, hidden[0]), flatten(new, true, hidden[1]) // with secrets
 	for _, path := range slices.Sorted(maps.Keys(merge(was, is))) {
 		if before[path] != after[path] {
 			changes = append(changes, Change{mask(path, old, new), mask(was[path], old, new), mask(is[path], old, new)})
@@ -66,7 +67,7 @@ func merge(a, b map[string]string) map[string]string {
 }
 
 // flatten returns every value that is written in d by its path.
-func flatten(d *Document, secrets bool) map[string]string {
+func flatten(d *Document, secrets bool, callers callersHidden) map[string]string {
 	out := make(map[string]string)
 	if d == nil {
 		return out
@@ -96,13 +97,13 @@ func flatten(d *Document, secrets bool) map[string]string {
 			out[path] = fmt.Sprint(x)
 		}
 	}
-	walk("", d.tree(secrets))
+	walk("", d.tree(secrets, callers))
 	return out
 }
 
 // Redacted returns the document as YAML, as it was understood and without its secrets.
 func (d *Document) Redacted() []byte {
-	text, err := yaml.MarshalWithOptions(d.tree(false), yaml.IndentSequence(true))
+	text, err := yaml.MarshalWithOptions(d.tree(false, hiddenCallers(d)[0]), yaml.IndentSequence(true))
 	if err != nil { // never: a tree holds texts, numbers and lists of them
 		return []byte("# " + err.Error() + "\n")
 	}
@@ -120,8 +121,13 @@ func mask(text string, docs ...*Document) string {
 }
 
 // tree returns what is written in d in the order of its fields.
-func (d *Document) tree(secrets bool) yaml.MapSlice {
-	t, _ := tree(reflect.ValueOf(d).Elem(), secrets).(yaml.MapSlice)
+func (d *Document) tree(secrets bool, callers callersHidden) yaml.MapSlice {
+	shown := *d
+	shown.Policies = slices.Clone(d.Policies)
+	for k := range shown.Policies {
+		shown.Policies[k].Overrides = callers.shown(k, d.Policies[k].Overrides)
+	}
+	t, _ := tree(reflect.ValueOf(&shown).Elem(), secrets).(yaml.MapSlice)
 	return t
 }
 

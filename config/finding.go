@@ -110,6 +110,9 @@ func (f Findings) finish(s *source) Findings {
 			}
 			continue
 		}
+		if s != nil {
+			s.callers.finding(&x)
+		}
 		for _, text := range []*string{&x.Path, &x.Text, &x.Message, &x.Suggestion} {
 			*text = strings.ToValidUTF8(strings.Map(printable, s.mask(*text)), "")
 		}

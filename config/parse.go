@@ -21,6 +21,7 @@ func Parse(data []byte) (*Document, Findings) {
 	d := &decoder{source: newSource(data)}
 	doc := &Document{source: d.source}
 	d.parse(data, doc)
+	d.source.callers = &hiddenCallers(doc)[0]
 	return doc, d.found.finish(d.source)
 }
 

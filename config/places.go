@@ -40,11 +40,14 @@ type source struct {
 	hidden  map[int]bool // lines that hold a secret
 	secrets []string     // parts of secrets that are nowhere to be shown
 
+	digests bool           // the text says hmac
+	callers *callersHidden // of the document
+
 	suspects []string // words that may be secrets, not to be shown in findings
 }
 
 func newSource(data []byte) *source {
-	return &source{lines: strings.Split(string(data), "\n"), places: make(map[string]place), hidden: make(map[int]bool)}
+	return &source{digests: digests.Match(data), lines: strings.Split(string(data), "\n"), places: make(map[string]place), hidden: make(map[int]bool)}
 }
 
 // at returns the place of a path, or of what it is in.

@@ -18,6 +18,12 @@ func isSecretName(name string) bool {
 	return secretName.MatchString(name) || nearest(name, []string{"key_secret", "key_secret_file", "url", "url_file"}) != ""
 }
 
+// In a document that says hmac, the names in overrides may be secrets of callers.
+var (
+	digests   = regexp.MustCompile(`(?i)hmac`)
+	overrides = regexp.MustCompile(`(?i)overrid`)
+)
+
 // hideSecrets hides the lines of fields that hold a secret, and remembers their values.
 func (s *source) hideSecrets(tokens token.Tokens) {
 	for _, t := range tokens { // a name whose colon is missing is part of the text before
@@ -33,20 +39,28 @@ func (s *source) hideSecrets(tokens token.Tokens) {
 		}
 	}
 	for k := 1; k < len(tokens); k++ {
+		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && s.digests && overrides.MatchString(key.Value) {
+			s.hideValue(key, tokens[k+1:], s.endOf(key, tokens[k+1:], func(string) {}))
+		}
 		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && (isSecretName(key.Value) || k > 1 && tokens[k-2].Type == token.AliasType) {
-			end := s.valueOf(key, tokens[k+1:])
-			last := len(s.lines)
-			if k+1+end < len(tokens) {
-				last = tokens[k+1+end].Position.Line
-				if tokens[k+1+end].Position.Column <= key.Position.Column && last > key.Position.Line {
-					last-- // begins behind the value
-				}
-			}
-			for line := key.Position.Line; line <= last; line++ {
-				s.hidden[line] = true
-			}
+			end := s.endOf(key, tokens[k+1:], s.remember)
+			s.hideValue(key, tokens[k+1:], end)
 			k += end
 		}
+	}
+}
+
+// hideValue hides the lines of key and its value, which is the first n of tokens.
+func (s *source) hideValue(key *token.Token, tokens token.Tokens, n int) {
+	last := len(s.lines)
+	if n < len(tokens) {
+		last = tokens[n].Position.Line
+		if tokens[n].Position.Column <= key.Position.Column && last > key.Position.Line {
+			last-- // begins behind the value
+		}
+	}
+	for line := key.Position.Line; line <= last; line++ {
+		s.hidden[line] = true
 	}
 }
 
@@ -56,7 +70,7 @@ func (s *source) hideLines() {
 	deeper := -1
 	for k, line := range s.lines {
 		indent := len(line) - len(strings.TrimLeft(line, " \t"))
-		if secretName.MatchString(line) || brokenName.MatchString(notLetters.ReplaceAllString(line, "")) {
+		if s.digests && overrides.MatchString(line) || secretName.MatchString(line) || brokenName.MatchString(notLetters.ReplaceAllString(line, "")) {
 			deeper = indent
 		} else if deeper >= 0 && indent <= deeper && beginsField.MatchString(line) {
 			deeper = -1
@@ -75,8 +89,8 @@ var (
 
 var beginsField = regexp.MustCompile(`^[\s{\[,-]*["']?[a-z0-9_]+["']?\s*:`)
 
-// valueOf remembers the value of key, with which tokens begin, and returns how many of them are of it.
-func (s *source) valueOf(key *token.Token, tokens token.Tokens) int {
+// endOf calls remember for the value of key, with which tokens begin, and returns how many of them are of it.
+func (s *source) endOf(key *token.Token, tokens token.Tokens, remember func(string)) int {
 	for k, t := range tokens {
 		ends := t.Type == token.CollectEntryType || t.Type == token.MappingEndType || t.Type == token.SequenceEndType
 		behind := t.Position.Column < key.Position.Column || t.Position.Column == key.Position.Column && t.Type != token.SequenceEntryType
@@ -85,8 +99,8 @@ func (s *source) valueOf(key *token.Token, tokens token.Tokens) int {
 		}
 		switch t.Type {
 		case token.StringType, token.SingleQuoteType, token.DoubleQuoteType:
-			s.remember(t.Value)
-			s.remember(t.Origin)
+			remember(t.Value)
+			remember(t.Origin)
 		}
 	}
 	return len(tokens)

@@ -50,6 +50,10 @@ func TestSecretsAreNotShown(t *testing.T) {
 		"list, deeper":      "key_secret:\n  - " + marked + "\n  - a: " + marked + "\n",
 		"anchor":            "key_secret: &a " + marked + "hunter2\nheaders: *a\npolicies: [{name: *a}]\n",
 		"alias as name":     "x-k: &k key_secret\n*k : " + marked + "hunter2\n",
+		"callers":           "key_secret: 0123456789abcdef\npolicies: [{name: a, key: 'hmac(header:X-API-Key)', limit: 1/s, overrides: {x_api_key: {" + marked + ": 9/m, " + marked + "b: 9/x}}}]\n",
+		"callers, lines":    "key_secret: 0123456789abcdef\npolicies:\n- name: a\n  overrides:\n    x_api_kye:\n      " + marked + ": 9/x\n      " + marked + ": 9/x\n      " + marked + "c: []\n  key: ['first(hsah(user), ip)']\n  x: 1\n",
+		"callers, broken":   "policies:\n- name: a\n  overrides:\n    user:\n      " + marked + ": 9/x\n     a: b\n      " + marked + "c: []\n  key: hmac(user)\n  x: 1\n",
+		"callers, no key":   "policies:\n- name: a\n  overrides:\n    user:\n      " + marked + ": []\n  key: {hmac(user): x}\n",
 		"tag":               "key_secret: !x " + marked + "hunter2\n",
 		"twice":             "key_secret: " + marked + "hunter2\nkey_secret: " + marked + "hunter3\n",
 		"misspelled":        "key_secert: " + marked + "\nkeysecret: " + marked + "\nKEY_SECRET: " + marked + "\nkey_secre: " + marked + "\n",
@@ -116,4 +120,19 @@ func TestSecretsElsewhere(t *testing.T) {
 	require.Contains(t, string(doc.Redacted()), "key_secret: (redacted)")
 	other := parsed(t, "version: 1\nkey_secret: "+strings.Repeat("y", 20)+"\n")
 	require.Equal(t, []config.Change{{Path: "key_secret", Old: "(redacted)", New: "(redacted)"}}, config.Diff(doc, other))
+}
+
+// Callers of a policy with hmac(…) are numbered where they are shown, and so can be told apart.
+func TestCallersAreNumbered(t *testing.T) {
+	text := "version: 1\nkey_secret: 0123456789abcdef\npolicies: [{name: a, key: [tenant, 'hmac(header:X-API-Key)'], limit: 1/s, overrides: {tenant: {acme: 2/s}, x_api_key: {sk-2: 3/s, sk-3: 4/s}}}]\n"
+	doc := parsed(t, text)
+	require.Contains(t, string(doc.Redacted()), "acme: 2/s\n      x_api_key:\n        (redacted 1): 3/s\n        (redacted 2): 4/s\n")
+	other := parsed(t, strings.Replace(text, "sk-2: 3/s", "sk-1: 5/s", 1))
+	require.Equal(t, []config.Change{
+		{Path: "policies.a.overrides.x_api_key.(redacted 1)", New: "5/s"},
+		{Path: "policies.a.overrides.x_api_key.(redacted 2)", Old: "3/s"},
+	}, config.Diff(doc, other))
+	require.Equal(t, config.Limit("3/s"), doc.Policies[0].Overrides["x_api_key"]["sk-2"])
+	_, found := config.Build(parsed(t, strings.Replace(text, "4/s", "4/x", 1)), deps(t))
+	require.Contains(t, ids(found), "policies[0].overrides.x_api_key.(redacted 2) invalid_value")
 }
