@@ -56,6 +56,11 @@ func hostile(n int) map[string]string {
 		"unknown anchors": numbered("x-k%d: &abcdefghijklmnopqrstuvwxyz%[1]d a\n", n/2) + "policies:\n" + fill("- *abcdefghijklmnopqrstuvwxy\n", n/4),
 		"secrets":         "store: {" + numbered("url%d: abcdefgh%[1]d, ", n-100) + "}\n",
 		"secrets within":  fill("url: {", n),
+		"stores within":   fill("store: {", n),
+		"store lines":     fill("store:\n", n),
+		"callers within":  "x-a: hmac\n" + fill("overrides: {", n-20),
+		"callers lines":   "x-a: hmac\n" + fill("overrides:\n  a: b\n", n-20),
+		"top lines":       fill("auth: {}\n", n),
 		"secret lines":    numbered("url%d: \"abcdefgh\"\n", n),
 	}
 	for _, before := range []string{"version: 1\n", "a: ", "a: [", "---\n", "---\n%a ", ""} {

@@ -25,8 +25,10 @@ type keyExpr struct {
 type kind struct {
 	name string
 	hmac bool         // values are keyed
-	ip   keyfunc.Func // how an address is counted; nil: as the document says, or this is no address
+	ip   keyfunc.Func // how an address is counted; nil: this is no address
 }
+
+func (k kind) same(other kind) bool { return k.name == other.name }
 
 // keyParser reads elements of keys:
 //
@@ -152,7 +154,11 @@ func (p *keyParser) word(word string) (e keyExpr, err error) {
 		return e, &keyError{InvalidValue, strings.TrimSuffix(err.Error(), ": "+limiter.ErrInvalid.Error()), ""}
 	}
 	for _, name := range kinds {
-		e.kinds = append(e.kinds, kind{name: name, ip: ip})
+		k := kind{name: name, ip: ip}
+		if name == "ip" && ip == nil {
+			k.ip = e.fn
+		}
+		e.kinds = append(e.kinds, k)
 	}
 	return e, nil
 }
@@ -189,10 +195,10 @@ func (k kind) identity(value string, secret []byte, trust keyfunc.Trust) (string
 		if err != nil || addr.Zone() != "" {
 			return "", errors.New("want an address")
 		}
-		if fn = k.ip; fn == nil {
+		request.RemoteAddr = netip.AddrPortFrom(addr, 1).String()
+		if fn = k.ip; !countsAddress(fn, request, trust) {
 			fn = keyfunc.IP()
 		}
-		request.RemoteAddr = netip.AddrPortFrom(addr, 1).String()
 		if counted, err := identity(fn, request, trust); err == nil && isNetwork == nil && counted != "ip="+network.String() {
 			return "", fmt.Errorf("clients are counted as %s here", strings.TrimPrefix(counted, "ip="))
 		}
@@ -201,6 +207,13 @@ func (k kind) identity(value string, secret []byte, trust keyfunc.Trust) (string
 		fn = keyfunc.HMAC(secret, fn)
 	}
 	return identity(fn, request, trust)
+}
+
+// countsAddress tells whether fn, which may be registered, counts a request by its address and nothing else.
+func countsAddress(fn keyfunc.Func, request *http.Request, trust keyfunc.Trust) (ok bool) {
+	defer func() { _ = recover() }() // it may expect what the request has not
+	id, err := identity(fn, request, trust)
+	return err == nil && strings.HasPrefix(id, "ip=") && !strings.Contains(id, "|")
 }
 
 // identity returns the key of a request whose peer is the client.

@@ -91,6 +91,10 @@ func (b *builder) limit(at string, p *Policy) (limiter.Limit, bool) {
 	beside("burst", p.Burst != nil, w.say("burst"), "burst", value(p.Burst))
 	beside("cells", p.Cells != nil, w.say("cells"), "cells", value(p.Cells))
 	beside("align", p.Align != nil, w.say("align"), "align", value(p.Align).Unit, value(p.Align).Zone)
+	if zone := wordsOf(Limit(value(p.Align).Zone)); len(zone) > 1 || zone.count() || zone.say("burst") || zone.say("cells") || zone.say("align") {
+		ok = false
+		b.bad(at+".align.zone", InvalidValue, "%q is no zone", p.Align.Zone)
+	}
 	if !ok {
 		return limiter.Limit{}, false
 	}
@@ -167,7 +171,7 @@ func (b *builder) planOf(at string, p *Plans) func(*keyfunc.Request) string {
 	}
 	header = http.CanonicalHeaderKey(header)
 	return func(r *keyfunc.Request) string {
-		if values := r.Header[header]; len(values) > 0 {
+		if values := r.Header[header]; len(values) == 1 { // of two, one was added on the way
 			return values[0]
 		}
 		return ""
@@ -201,25 +205,13 @@ func (b *builder) overrides(at string, p *Policy, own limiter.Limit, elements []
 	known := make(map[string]bool)
 	for _, e := range elements {
 		c := callers{key: e.fn, limits: make(map[string]limiter.Limit)}
-		for _, kind := range e.kinds {
-			known[kind.name] = true
-			if kind.hmac && b.keys.secret == nil {
-				continue // that the secret cannot be read has been told
+		for k, one := range e.kinds {
+			known[one.name] = true
+			if slices.ContainsFunc(e.kinds[:k], one.same) {
+				continue
 			}
-			for _, caller := range slices.Sorted(maps.Keys(p.Overrides[kind.name])) {
-				path := at + "." + kind.name + "." + caller
-				l, ok := b.another(path, p.Overrides[kind.name][caller], own)
-				id, err := kind.identity(caller, b.keys.secret, b.doc.ClientIP.trust())
-				_, twice := c.limits[id]
-				switch {
-				case err != nil:
-					b.bad(path, InvalidValue, "%v", err)
-				case twice && kind.name == "ip":
-					b.bad(path, Conflict, "another address of the same network is here already: both are counted as one")
-				case ok:
-					c.limits[id] = l
-				}
-			}
+			same := slices.DeleteFunc(slices.Clone(e.kinds), func(other kind) bool { return !one.same(other) })
+			b.callers(at+"."+one.name, p.Overrides[one.name], own, same, c.limits)
 		}
 		if len(c.limits) > 0 {
 			all = append(all, c)
@@ -240,5 +232,36 @@ func (b *builder) overrides(at string, p *Policy, own limiter.Limit, elements []
 			}
 		}
 		return limiter.Limit{}, false
+	}
+}
+
+// callers adds the limits of callers of one kind, which an element may count in several ways: first(ip/56, ip/48).
+func (b *builder) callers(at string, overrides map[string]Limit, own limiter.Limit, kinds []kind, limits map[string]limiter.Limit) {
+	owner := make(map[string]string)
+	for _, caller := range slices.Sorted(maps.Keys(overrides)) {
+		path := at + "." + caller
+		l, ok := b.another(path, overrides[caller], own)
+		var problem error
+		found := false
+		for _, k := range kinds {
+			if k.hmac && b.keys.secret == nil {
+				found = true // that the secret cannot be read has been told
+				continue
+			}
+			id, err := k.identity(caller, b.keys.secret, b.doc.ClientIP.trust())
+			switch other, taken := owner[id]; {
+			case err != nil:
+				problem = err
+				continue
+			case taken && other != caller && k.name == "ip":
+				b.bad(path, Conflict, "another address of the same network is here already: both are counted as one")
+			case ok:
+				limits[id] = l
+			}
+			owner[id], found = caller, true
+		}
+		if !found && problem != nil {
+			b.bad(path, InvalidValue, "%v", problem)
+		}
 	}
 }

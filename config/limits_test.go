@@ -98,6 +98,8 @@ func TestInheritance(t *testing.T) {
 
 func TestOverrides(t *testing.T) {
 	d := deps(t)
+	d.Keys["by48"] = keyfunc.IP(keyfunc.IPv6Prefix(48))
+	d.Keys["userOrIP"] = keyfunc.First(keyfunc.Header("X-Other"), keyfunc.IP())
 	for _, c := range []struct{ key, client, caller, value string }{
 		{"ip", "", "ip", "192.0.2.1"},
 		{"ip", "", "ip", "::ffff:192.0.2.1"},
@@ -119,6 +121,13 @@ func TestOverrides(t *testing.T) {
 		{"both", "", "tenant", "acme"},
 		{"[ip, user]", "", "user", "u 1|x=é"},
 		{"global", "", "all", "-"},
+		{"by48", "[2001:db8:1:2:3::9]:1", "ip", "2001:db8:1:9::1"},
+		{"by48", "[2001:db8:1:2:3::9]:1", "ip", "2001:db8:1::/48"},
+		{"hmac(by48)", "[2001:db8:1:2:3::9]:1", "ip", "2001:db8:1:9::1"},
+		{"userOrIP", "", "ip", "192.0.2.1"},
+		{"first(ip/56, ip/48)", "[2001:db8:1:2:3::9]:1", "ip", "2001:db8:1:3::1"},
+		{"first(ip/56, ip/48)", "[2001:db8:1:2:3::9]:1", "ip", "2001:db8:1::/56"},
+		{"first(ip/56, ip/48)", "", "ip", "192.0.2.1"},
 		{"header:X-User", "", "x_user", "u 1|x=é"},
 	} {
 		key := strings.ReplaceAll(c.key, "'", "")
@@ -179,5 +188,31 @@ func TestOverridesDoNotAllocate(t *testing.T) {
 				panic(errors.New("another limit"))
 			}
 		}))
+	}
+}
+
+// Of two lines of a plan's header one is somebody else's.
+func TestPlanHeaderStandsOnce(t *testing.T) {
+	cfg := built(t, deps(t), "version: 1\npolicies: [{name: a, key: ip, limit: 1/s, plans: {from: 'header:X-Plan', trusted: true, unknown: deny, limits: {gold: 2/s}}}]\n")
+	r := asked("X-Plan", "gold")
+	l, ok := cfg.Policies[0].Plan(r)
+	require.True(t, ok)
+	require.Equal(t, limiter.PerSecond(2), l)
+	r.Header.Add("X-Plan", "free")
+	l, ok = cfg.Policies[0].Plan(r)
+	require.True(t, ok)
+	require.Equal(t, limiter.DenyAll, l)
+}
+
+// A zone is one word, and no part of a limit.
+func TestZones(t *testing.T) {
+	for _, zone := range []string{"UTC burst 1000", "burst", "gcra", "' UTC'", "UTC\tcells 3", "align", "deny_all"} {
+		doc := parsed(t, "version: 1\npolicies:\n- name: a\n  key: ip\n  limit: '25'\n  algorithm: fixed_window\n  align:\n    unit: day\n    zone: "+zone+"\n")
+		_, found := config.Build(doc, deps(t))
+		if zone == "' UTC'" {
+			require.NoError(t, found.Err())
+			continue
+		}
+		require.Equal(t, []string{"policies[0].align.zone invalid_value"}, ids(found), zone)
 	}
 }

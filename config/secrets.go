@@ -14,6 +14,9 @@ import (
 // understood, and rather too much is hidden.
 var secretName = regexp.MustCompile(`(?i)secret|passw|token|url`)
 
+// Where only secrets and a few fields of ours are: at the top, and in store and what is in it.
+var secretNameThere = regexp.MustCompile(`(?i)pwd|pass|auth|cred|dsn|hmac|private|api_?key|uri`)
+
 func isSecretName(name string) bool {
 	return secretName.MatchString(name) || nearest(name, []string{"key_secret", "key_secret_file", "url", "url_file"}) != ""
 }
@@ -38,16 +41,57 @@ func (s *source) hideSecrets(tokens token.Tokens) {
 			}
 		}
 	}
+	depth, top := 0, 0       // brackets around, and how many of them a JSON document has around all
+	store, callers := -1, -1 // where the values of store and overrides end
+	if len(tokens) > 0 && tokens[0].Type == token.MappingStartType {
+		depth, top = 1, 1
+	}
 	for k := 1; k < len(tokens); k++ {
-		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && s.digests && overrides.MatchString(key.Value) {
-			s.hideValue(key, tokens[k+1:], s.endOf(key, tokens[k+1:], func(string) {}))
+		switch tokens[k].Type {
+		case token.MappingStartType, token.SequenceStartType:
+			depth++
+		case token.MappingEndType, token.SequenceEndType:
+			depth--
 		}
-		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && (isSecretName(key.Value) || k > 1 && tokens[k-2].Type == token.AliasType) {
+		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && k > store && (key.Value == "store" || key.Value == "redis") {
+			end := inBrackets(tokens[k+1:])
+			if end == 0 {
+				end = s.endOf(key, tokens[k+1:], func(string) {})
+			}
+			store = max(store, k+end)
+		}
+		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && k > callers && s.digests && overrides.MatchString(key.Value) {
+			end := s.endOf(key, tokens[k+1:], func(string) {})
+			s.hideValue(key, tokens[k+1:], end)
+			callers = k + end
+		}
+		if key := tokens[k-1]; tokens[k].Type == token.MappingValueType && (isSecretName(key.Value) ||
+			secretNameThere.MatchString(key.Value) && (k <= store || depth == top && (top == 1 || key.Position.Column == 1)) || k > 1 && tokens[k-2].Type == token.AliasType) {
 			end := s.endOf(key, tokens[k+1:], s.remember)
 			s.hideValue(key, tokens[k+1:], end)
 			k += end
 		}
 	}
+}
+
+// inBrackets returns how many tokens the value in brackets has with which tokens begin.
+func inBrackets(tokens token.Tokens) int {
+	depth := 0
+	for k, t := range tokens {
+		switch t.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			depth++
+		case token.MappingEndType, token.SequenceEndType:
+			depth--
+		}
+		if depth <= 0 {
+			if k > 0 {
+				k++
+			}
+			return k
+		}
+	}
+	return len(tokens)
 }
 
 // hideValue hides the lines of key and its value, which is the first n of tokens.
@@ -128,7 +172,7 @@ func (s *source) remember(secret string) {
 }
 
 var (
-	userInfo      = regexp.MustCompile(`//[^/\s"'@]*@`)
+	userInfo      = regexp.MustCompile(`//[^\s"']*@`)
 	passwordQuery = regexp.MustCompile(`(?i)((?:password|secret|token)=)[^&\s"']+`)
 )
 
