@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -8,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -26,13 +26,15 @@ import (
 var errFindings = errors.New("findings")
 
 const checkHelp = `usage: spillway check [flags] FILE
+       spillway check -config WHERE [flags]
 
-Tells everything that is wrong with a policy document, and what its policies mean. It asks no store.
+Tells what is wrong with a policy document: first with its form and, once that is right, with its meaning. Of one that is
+right it tells what the policies mean. FILE is a regular file, or - for the standard input. It asks no store of counters.
 
 `
 
 // check tells what is wrong with a document.
-func check(args []string, stdout, stderr io.Writer) error {
+func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
@@ -42,19 +44,22 @@ func check(args []string, stdout, stderr io.Writer) error {
 	strict := flags.Bool("strict", false, "warnings refuse it too")
 	asJSON := flags.Bool("json", false, "print findings as JSON")
 	app := flags.Bool("app", false, "the document is for an application that registers the names it uses: any name will do")
+	where := flags.String("config", "", "`where` the document is, as for serve, instead of FILE")
 	var names serve.Names
 	flags.Var(&names, "name", "a name that the document uses, as for serve: `tenant=header:X-Tenant`; may be repeated")
 	if err := flags.Parse(args); err != nil {
 		return usageError(err)
 	}
-	if flags.NArg() != 1 {
-		flags.Usage()
+	switch {
+	case flags.NArg() == 1 && *where == "":
+		*where = flags.Arg(0)
+	case flags.NArg() > 0 || *where == "":
+		fmt.Fprintf(stderr, "spillway: check needs one FILE or -config, but got %q\n\"spillway check -h\" tells more.\n", args)
 		return errUsage
 	}
-	path := flags.Arg(0)
-	data, err := os.ReadFile(path)
+	data, name, path, err := load(ctx, *where)
 	if err != nil {
-		return err
+		return told(err, stderr)
 	}
 	doc, findings := config.Parse(data)
 	if findings.Err() == nil {
@@ -71,8 +76,10 @@ func check(args []string, stdout, stderr io.Writer) error {
 			findings = append(findings, neverAsked(doc)...)
 		}
 	}
-	if f, ok := neverChanges(path); ok {
-		findings = append(findings, f)
+	if path != "" {
+		if f, ok := neverChanges(path); ok {
+			findings = append(findings, f)
+		}
 	}
 	bad := findings.Err() != nil || *strict && len(findings) > 0
 	if *asJSON {
@@ -91,7 +98,7 @@ func check(args []string, stdout, stderr io.Writer) error {
 			if f.Line > 0 {
 				blank = "" // path:line:column, which editors and terminals follow
 			}
-			fmt.Fprintf(stdout, "%s:%s%s\n", path, blank, f)
+			fmt.Fprintf(stdout, "%s:%s%s\n", name, blank, f)
 		}
 		if findings.Err() == nil {
 			explainDocument(stdout, doc)
@@ -101,6 +108,14 @@ func check(args []string, stdout, stderr io.Writer) error {
 		return errFindings
 	}
 	return nil
+}
+
+// told prints an error of wrong use, which run does not.
+func told(err error, stderr io.Writer) error {
+	if errors.Is(err, errUsage) {
+		fmt.Fprintln(stderr, "spillway:", strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
+	}
+	return err
 }
 
 func usageError(err error) error {

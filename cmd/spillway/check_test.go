@@ -174,6 +174,9 @@ func TestUsageIsExit2(t *testing.T) {
 		{"nonsense"},
 		{"check"},
 		{"check", "a", "b"},
+		{"check", "-config", "a", "b"},
+		{"check", "-config", "gopher://a"},
+		{"check", "gopher://a"},
 		{"check", "-nonsense", "a"},
 		{"check", "-name", "x", "a"},
 		{"inspect"},
@@ -210,5 +213,44 @@ func TestUsageIsExit2(t *testing.T) {
 	code, out, _ = command(t, "schema")
 	require.Equal(t, exitOK, code)
 	require.True(t, json.Valid([]byte(out)))
-	require.ErrorIs(t, check([]string{"-h"}, new(bytes.Buffer), new(bytes.Buffer)), flag.ErrHelp)
+	require.ErrorIs(t, check(t.Context(), []string{"-h"}, new(bytes.Buffer), new(bytes.Buffer)), flag.ErrHelp)
+}
+
+// A document is a file, or what comes in; what has no end is not waited for.
+func TestWhereCheckReads(t *testing.T) {
+	const text = "version: 1\npolicies: [{name: a, key: [ip], limt: 1/s}]\n"
+	path := document(t, text)
+	abs, err := filepath.Abs(path)
+	require.NoError(t, err)
+	_, want, _ := command(t, "check", path)
+	require.Contains(t, want, "(unknown_field)")
+	for _, args := range [][]string{{"-config", path}, {"-config", "file://" + abs}} {
+		code, out, errs := command(t, append([]string{"check"}, args...)...)
+		require.Equal(t, exitError, code)
+		require.Empty(t, errs)
+		require.Contains(t, out, strings.TrimPrefix(want, path))
+	}
+
+	stdin := os.Stdin
+	t.Cleanup(func() { os.Stdin = stdin })
+	os.Stdin, err = os.Open(path)
+	require.NoError(t, err)
+	code, out, _ := command(t, "check", "-")
+	require.Equal(t, exitError, code)
+	require.Equal(t, "stdin"+strings.TrimPrefix(want, path), out)
+	require.NoError(t, os.Stdin.Close())
+
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	require.NoError(t, os.WriteFile(large, bytes.Repeat([]byte("#"), config.MaxDocument+1), 0o600))
+	for where, says := range map[string]string{
+		os.DevNull: "is no regular file; - is the standard input", t.TempDir(): "is a directory", large: "is larger than the ",
+	} {
+		for _, args := range [][]string{{"check", where}, {"check", "-config", where}, {"inspect", "-config", where, "ip=1.2.3.4"}} {
+			code, out, errs := command(t, args...)
+			require.Equal(t, exitError, code, args)
+			require.Empty(t, out)
+			require.Contains(t, errs, says)
+			require.Contains(t, errs, where)
+		}
+	}
 }

@@ -79,17 +79,9 @@ func callerOf(ctx context.Context, command string, args []string, stderr io.Writ
 		fmt.Fprintln(stderr, "spillway:", err)
 		return nil, errUsage
 	}
-	source, closeSource, err := serve.Builtin().Open(*where)
+	data, _, _, err := load(ctx, *where)
 	if err != nil {
-		fmt.Fprintln(stderr, "spillway: -config:", err)
-		return nil, errUsage
-	}
-	defer closeSource()
-	loading, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	data, err := source.Load(loading)
-	if err != nil {
-		return nil, err
+		return nil, told(err, stderr)
 	}
 	doc, findings := config.Parse(data)
 	if err := findings.Err(); err != nil {

@@ -30,7 +30,7 @@ const usage = `usage: spillway COMMAND [flags]
 commands:
   demo     serve a net/http, a Gin and an Echo server, each behind its own guard, and print what to try
   serve    a reverse proxy behind the policies of a document, which is followed while serving
-  check    tell everything that is wrong with a document, and what it means
+  check    tell what is wrong with a document, and what it means
   inspect  show how a caller stands with the policies of a document
   reset    forget what the policies of a document have counted for a caller
   schema   print the JSON Schema of documents
@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case "serve":
 		err = serve.Run(ctx, args[1:], stdout, stderr, serve.Builtin())
 	case "check":
-		err = check(args[1:], stdout, stderr)
+		err = check(ctx, args[1:], stdout, stderr)
 	case "inspect":
 		err = inspect(ctx, args[1:], stdout, stderr)
 	case "reset":
