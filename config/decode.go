@@ -117,7 +117,7 @@ func (d *decoder) value(n ast.Node, path string, v reflect.Value, rules rules) {
 		d.source.places[path] = place
 	}
 	if _, empty := n.(*ast.NullNode); empty {
-		d.wrong(n, path, InvalidValue, "Leave the field out.", "nothing is given")
+		d.wrong(n, path, InvalidValue, giveValue, "nothing is given")
 		return
 	}
 	if v.Kind() == reflect.Pointer {
@@ -143,6 +143,8 @@ func (d *decoder) value(n ast.Node, path string, v reflect.Value, rules rules) {
 		panic("config: a document cannot hold " + v.Type().String())
 	}
 }
+
+const giveValue = "Give a value, or leave the field out."
 
 // shared refuses a secret that also stands elsewhere, where it would be shown.
 func (d *decoder) shared(n ast.Node, path string) bool {
@@ -283,7 +285,7 @@ func (d *decoder) fields(n ast.Node, path string, v reflect.Value) {
 		at := join(path, name)
 		f, ok := known.byName[name]
 		switch {
-		case !ok && path == "" && strings.HasPrefix(name, "x-"): // a place for anchors
+		case !ok && path == "" && (strings.HasPrefix(name, "x-") || name == "$schema"): // places for anchors, and what editors go by
 			continue
 		case !ok:
 			d.wrong(pair.Key, at, UnknownField, suggest(name, known.names), "there is no field %q here", name)

@@ -18,7 +18,7 @@ import (
 // bytes), oneof=a|b and secret (not shown, see [Document.Redacted])
 // and filled (a list that is not empty).
 type Document struct {
-	Version         int          `yaml:"version" rules:"required,oneof=1" about:"of this form"`
+	Version         int          `yaml:"version" rules:"required,oneof=1" about:"the version of this form of document: 1"`
 	Store           *Store       `yaml:"store" about:"where counters are; without it in the memory of the process"`
 	ClientIP        *ClientIP    `yaml:"client_ip" about:"whom to believe about the address of a client; without it the peer alone"`
 	Headers         response.Set `yaml:"headers" about:"the fields that tell of policies which name none: x (the default), draft-11, both, off, draft-07, draft-06, next, x+draft-07, x+draft-06, x+next"`
@@ -111,7 +111,7 @@ type Policy struct {
 	StoreKey     string                      `yaml:"store_key" about:"spells keys in the store: a function registered by that name"`
 	Limit        Limit                       `yaml:"limit" about:"how much: 600/m, 5/s burst 20, 10/500ms sliding_window cells 10, unlimited, deny_all"`
 	Algorithm    string                      `yaml:"algorithm" rules:"oneof=token_bucket|gcra|leaky_bucket|fixed_window|sliding_window|sliding_log" about:"how is counted; default token_bucket"`
-	Burst        *int                        `yaml:"burst" rules:"min=1,max=1000000000" about:"token_bucket: capacity, leaky_bucket: places"`
+	Burst        *int                        `yaml:"burst" rules:"min=1,max=1000000000" about:"token_bucket: capacity, default the number in limit; leaky_bucket: places, default 1"`
 	Cells        *int                        `yaml:"cells" rules:"min=1,max=100" about:"sliding_window: cells of a window"`
 	Align        *Align                      `yaml:"align" about:"fixed_window: windows of the calendar"`
 	Mode         string                      `yaml:"mode" rules:"oneof=central|local" about:"central: in the store (the default), local: in the memory of the process"`

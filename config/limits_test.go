@@ -216,3 +216,26 @@ func TestZones(t *testing.T) {
 		require.Equal(t, []string{"policies[0].align.zone invalid_value"}, ids(found), zone)
 	}
 }
+
+// Findings speak of fields of the document, and say nothing twice.
+func TestFindingsNameFields(t *testing.T) {
+	for text, want := range map[string]string{
+		"exempt: {hosts: ['a:1']}": `exempt: host "a:1" is no host name without a port, and no *.name`,
+		"policies: [{name: a, key: ip, limit: 1/s, match: {methods: [get]}}]": `policies[0].match: method "get" is no method in upper case`,
+		"policies: [{name: a, key: ip, limit: 1/s, max_delay: 1s}]":           `policies[0].max_delay: max_delay belongs to a leaky_bucket, not to token_bucket`,
+		"policies: [{name: a, key: ip, limit: 1/s, stage: Identity}]":         `policies[0].stage: "Identity" is a stage of your own: it has no effect unless the application mounts it`,
+		"client_ip: {strategy: xff_count}":                                    `client_ip.count: strategy xff_count needs a count`,
+		"client_ip: {strategy: header}":                                       `client_ip.header: strategy header needs a header`,
+		"client_ip: {count: 3}":                                               `client_ip.count: the strategy has no count`,
+		"client_ip: {strategy: forwarded}":                                    `client_ip: trusted_proxies is empty: headers are never read, and clients behind a proxy share its key`,
+		"client_ip: {strategy: xff, trusted_proxies: ['::/0']}":               `client_ip.trusted_proxies[0]: "::/0": lets every sender pass for anybody; name the proxies, or set allow_trust_all`,
+	} {
+		_, found := config.Build(parsed(t, "version: 1\n"+text+"\n"), deps(t))
+		require.Len(t, found, 1, text)
+		require.Equal(t, want, found[0].Path+": "+found[0].Message)
+	}
+	for _, stage := range []string{"edge", "manual", "late", "after-login"} {
+		_, found := config.Build(parsed(t, "version: 1\npolicies: [{name: a, key: ip, limit: 1/s, stage: "+stage+"}]\n"), deps(t))
+		require.Empty(t, found, stage)
+	}
+}

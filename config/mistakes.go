@@ -21,7 +21,16 @@ func (b *builder) trust(t keyfunc.Trust) {
 			b.bad("client_ip", InvalidValue, "%v", e)
 			continue
 		}
-		b.bad(trustPath(te.Field), InvalidValue, "%q: %s", te.Value, te.Want)
+		switch path := trustPath(te.Field); {
+		case te.Field == "Count" && t.Count == 0:
+			b.add(false, path, MissingField, "Say how many proxies append to the header.", "strategy xff_count needs a count")
+		case te.Field == "Header" && t.Header == "":
+			b.add(false, path, MissingField, "Say in which header the address is.", "strategy header needs a header")
+		case te.Field == "Count" && t.Strategy != keyfunc.XForwardedForCount, te.Field == "Header" && t.Strategy != keyfunc.SingleHeader:
+			b.add(false, path, InvalidValue, "Leave it out, or change the strategy.", "the strategy has no %s", strings.ToLower(te.Field))
+		default:
+			b.bad(path, InvalidValue, "%q: %s", te.Value, inDocument(te.Want))
+		}
 	}
 	if err != nil {
 		return
@@ -33,7 +42,7 @@ func (b *builder) trust(t keyfunc.Trust) {
 		} else if strings.Contains(w, "pass for anybody") {
 			id = ClientChosen
 		}
-		b.add(true, path, id, "", "%s", w)
+		b.add(true, path, id, "", "%s", inDocument(w))
 	}
 }
 
@@ -48,6 +57,20 @@ func trustPath(field string) string {
 		path += "[" + index
 	}
 	return path
+}
+
+var (
+	goNames  = regexp.MustCompile(`\b(?:AllowTrustAll|TrustedProxies|TrustUnix|NAT64Prefixes|IPv[46]Prefix|OnKeyError|OnNoKey|OnStoreError|StoreKey|InFlight|MaxDelay −1|MaxDelay)\b`)
+	goNeeded = regexp.MustCompile(` \(no limiter\.\w+\)`)
+	spelled  = strings.NewReplacer("NAT64", "NAT64_", "IPv6", "IPv6_", "IPv4", "IPv4_", "MaxDelay −1", "max_delay: off")
+	hump     = regexp.MustCompile(`([a-z])([A-Z])`)
+)
+
+// inDocument writes the names of settings in Go as they are in a document.
+func inDocument(message string) string {
+	return goNames.ReplaceAllStringFunc(goNeeded.ReplaceAllString(message, ""), func(name string) string {
+		return strings.ToLower(hump.ReplaceAllString(spelled.Replace(name), "${1}_${2}"))
+	})
 }
 
 // split returns the errors that were joined.
@@ -90,15 +113,16 @@ func (b *builder) tryGuard(cfg middleware.Config) {
 			}
 			if name := fieldNames[word]; name != "" {
 				path += "." + name
+				message = strings.TrimPrefix(name+message[len(word):], name+": ")
 			}
 		} else if m := policyNamed.FindStringSubmatch(message); m != nil {
 			k := slices.IndexFunc(b.doc.Policies, func(p Policy) bool { return p.Name == m[1] })
 			path = fmt.Sprintf("policies[%d]", max(k, 0))
 		} else if strings.HasPrefix(message, "middleware: Exempt") {
-			path = "exempt"
+			path, message = "exempt", strings.TrimPrefix(message, "middleware: Exempt: ")
 		} else if strings.HasPrefix(message, "middleware: Response") {
 			path = "response"
 		}
-		b.bad(path, InvalidPolicy, "%s", strings.TrimPrefix(message, "middleware: "))
+		b.bad(path, InvalidPolicy, "%s", inDocument(strings.TrimPrefix(message, "middleware: ")))
 	}
 }

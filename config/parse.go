@@ -72,7 +72,11 @@ func (d *decoder) parse(data []byte, doc *Document) {
 	}
 	d.source.hideLines()
 	message, _, _ = strings.Cut(message, `: "`) // what follows is from the document
-	d.add(p, Finding{ID: Syntax, Message: message})
+	suggestion := ""
+	if strings.HasPrefix(message, "found character '\t'") {
+		message, suggestion = "a tab cannot indent", "Use spaces."
+	}
+	d.add(p, Finding{ID: Syntax, Message: message, Suggestion: suggestion})
 }
 
 func (d *decoder) file(file *ast.File, doc *Document) {

@@ -24,6 +24,9 @@ func (b *builder) policy(at string, p *Policy) middleware.Policy {
 	if p.Name != "" && !keyfunc.ValidName(p.Name) {
 		b.bad(at+".name", InvalidValue, "%q: want 1 to 64 letters, digits, '_', '.' and '-', beginning with a letter or digit", p.Name)
 	}
+	if stages := []string{middleware.StageEdge, middleware.StageIdentity, middleware.StageManual}; p.Stage != "" && !slices.Contains(stages, p.Stage) && nearest(p.Stage, stages) != "" {
+		b.add(true, at+".stage", NoEffect, meant(p.Stage, stages), "%q is a stage of your own: it has no effect unless the application mounts it", p.Stage)
+	}
 	if p.OnNoKey == "skip" {
 		out.OnNoKey = middleware.SkipPolicy
 	}

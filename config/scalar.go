@@ -21,7 +21,6 @@ import (
 var setNames = []string{"x", "draft-11", "both", "off", "draft-07", "draft-06", "next", "x+draft-11", "x+draft-07", "x+draft-06", "x+next"}
 
 // scalar decodes one value: as it is written, without the guesses of YAML.
-
 func (d *decoder) scalar(n ast.Node, path string, v reflect.Value, rules rules) {
 	text, quoted, ok := scalarText(n)
 	if !ok {
@@ -40,7 +39,7 @@ func (d *decoder) scalar(n ast.Node, path string, v reflect.Value, rules rules) 
 		return
 	}
 	if text == "" {
-		bad("the value is empty")
+		d.wrong(n, path, InvalidValue, giveValue, "the value is empty")
 		return
 	}
 	if strings.ContainsFunc(text, unprintable) {

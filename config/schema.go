@@ -14,6 +14,7 @@ import (
 func Schema() []byte {
 	s := schemaOf(reflect.TypeFor[Document](), noRules)
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["properties"].(map[string]any)["$schema"] = map[string]any{"description": "where this schema is, for editors"}
 	s["title"] = "spillway policy document"
 	s["patternProperties"] = map[string]any{"^x-": map[string]any{}}
 	text, err := json.MarshalIndent(s, "", "  ")

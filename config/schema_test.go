@@ -117,7 +117,7 @@ func TestSchemaAgrees(t *testing.T) {
 		"version: 1\npolicies: [{name: a, plans: {from: x, limits: {a: 1/s}}}]", "version: 1\npolicies: [{name: a, plans: {from: x}}]", "version: 1\npolicies: [{name: a, burst: 0}]",
 		"version: 1\npolicies: [{name: a, overrides: {ip: {192.0.2.1: 1/s}}}]", "version: 1\npolicies: [{name: a, overrides: {ip: [x]}}]", "version: 1\npolicies: [{name: a, align: {unit: year}}]",
 		"version: 1\npolicies: [{name: " + strings.Repeat("a", 65) + "}]", "version: 1\npolicies: [{name: a, messages: {'': x}}]", "version: 1\nresponse: {jitter: 1h30m}",
-		"version: 1\nexempt: {cidrs: []}", "version: 1\nexempt: {cidrs: [x]}", "version: 1\npolicies: [{name: a, match: {hosts: []}}]", "version: 1\npolicies: [{name: a, match: {}}]",
+		"version: 1\n$schema: x", "version: 1\nexempt: {$schema: x}", "version: 1\nexempt: {cidrs: []}", "version: 1\nexempt: {cidrs: [x]}", "version: 1\npolicies: [{name: a, match: {hosts: []}}]", "version: 1\npolicies: [{name: a, match: {}}]",
 	} {
 		data, err := yaml.YAMLToJSON([]byte(text))
 		require.NoError(t, err)
