@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spillway-go/spillway/config"
@@ -91,6 +92,9 @@ func (p *peers) forward(r *httputil.ProxyRequest) {
 	}
 }
 
+// clientFields are those in which proxies and networks of delivery name the client's address.
+var clientFields = []string{"X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "X-Client-Ip", "X-Cluster-Client-Ip"}
+
 // drop removes all that tells of the way. Many an upstream reads - and _ in a name as the same.
 func (p *peers) drop(h http.Header) {
 	for name := range h {
@@ -98,7 +102,7 @@ func (p *peers) drop(h http.Header) {
 		if strings.IndexByte(name, '_') >= 0 {
 			plain = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 		}
-		if plain == "Forwarded" || strings.HasPrefix(plain, "X-Forwarded-") || plain == "X-Real-Ip" || p.header != "" && plain == p.header {
+		if plain == "Forwarded" || strings.HasPrefix(plain, "X-Forwarded-") || slices.Contains(clientFields, plain) || p.header != "" && plain == p.header {
 			delete(h, name)
 		}
 	}

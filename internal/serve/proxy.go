@@ -78,7 +78,7 @@ func newProxy(upstream *url.URL, keepHost bool, follower *config.Follower, log *
 	p := &proxy{follower: follower, to: upstream, keepHost: keepHost, log: log}
 	p.upstream = &httputil.ReverseProxy{
 		Rewrite:       p.rewrite,
-		Transport:     newTransport(),
+		Transport:     &unlimited{newTransport()},
 		FlushInterval: -1, // streams are passed on as they come
 		BufferPool:    &buffers{},
 		ModifyResponse: func(res *http.Response) error {
@@ -88,6 +88,7 @@ func newProxy(upstream *url.URL, keepHost bool, follower *config.Follower, log *
 			if x.early() && res.StatusCode != http.StatusSwitchingProtocols {
 				res.Header.Set("Connection", "close")
 			}
+			untold(res)
 			return nil
 		},
 		ErrorHandler: p.failed,

@@ -98,10 +98,12 @@ func TestBodiesAreNotBuffered(t *testing.T) {
 
 func TestTrailers(t *testing.T) {
 	r := start(t, wide, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Trailer", "X-Announced")
+		w.Header().Set("Trailer", "X-Announced, X-RateLimit-Remaining")
 		body, _ := io.ReadAll(r.Body)
 		_, _ = fmt.Fprintf(w, "%s %v", body, r.Trailer)
 		w.Header().Set("X-Announced", "1")
+		w.Header().Set("X-RateLimit-Remaining", "7") // what the proxy tells in the fields stays the truth
+		w.Header().Set(http.TrailerPrefix+"RateLimit", `"other";r=7`)
 		w.Header().Set(http.TrailerPrefix+"X-Late", "2")
 	}))
 	req := request(t, "POST", r.url, io.NopCloser(strings.NewReader("body")), "Te: trailers")
@@ -178,18 +180,20 @@ func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 func TestEarlyHints(t *testing.T) {
 	r := start(t, wide, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.Header().Set("X-RateLimit-Remaining", "7")
 		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("X-RateLimit-Remaining")
 		w.Header().Del("Link")
 		_, _ = io.WriteString(w, "ok")
 	}))
 	var hints []string
 	req := request(t, "GET", r.url, nil)
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-		hints = append(hints, fmt.Sprint(code, " ", h.Get("Link")))
+		hints = append(hints, fmt.Sprint(code, " ", h.Get("Link"), " ", h["X-Ratelimit-Remaining"]))
 		return nil
 	}}
 	res, _ := do(t, req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
-	require.Equal(t, []string{"103 </style.css>; rel=preload"}, hints)
+	require.Equal(t, []string{"103 </style.css>; rel=preload [99999]"}, hints)
 	require.Equal(t, "99999", res.Header.Get("X-RateLimit-Remaining"))
 	require.Empty(t, res.Header.Get("Link"))
 }

@@ -100,3 +100,23 @@ func TestNoTargetGetsAround(t *testing.T) {
 		require.NotContains(t, raw(t, r.addr, "OPTIONS *http://h/a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"), "HTTP/1.1 200")
 	}
 }
+
+// What docs/serve.md says of spellings.
+func TestSpellings(t *testing.T) {
+	r := start(t, `
+version: 1
+policies:
+  - {name: path, match: {routes: ["POST /search", "/a/b"]}, key: [global], limit: deny_all}
+`, ok)
+	for path, matches := range map[string]bool{
+		"/search": true, "//search": true, "/x/../search": true, "/%73earch": true, "/x/%2e%2e/search": true, "/a%2Fb": true, "/a%2fb": true, "/a//b": true,
+		"/search/": false, "/search;x=1": false, "/Search": false, "/a%252Fb": false, "/a%5Cb": false, "/search.json": false,
+	} {
+		status := " 200 OK\r\n"
+		if matches {
+			status = " 429 Too Many Requests\r\n"
+		}
+		require.Contains(t, raw(t, r.addr, "POST "+path+" HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), status, path)
+	}
+	require.Contains(t, raw(t, r.addr, "GET /search HTTP/1.1\r\nHost: h\r\nX-HTTP-Method-Override: POST\r\nConnection: close\r\n\r\n"), " 200 OK\r\n")
+}

@@ -220,6 +220,7 @@ func TestForwardedFields(t *testing.T) {
 	lies := []string{
 		"X-Forwarded-For: 203.0.113.7", "X-Forwarded-Host: evil.example", "X-Forwarded-Proto: https", "X-Forwarded-Port: 1", "X-Forwarded-Prefix: /evil",
 		"Forwarded: for=203.0.113.7", "X-Real-Ip: 203.0.113.7", "X_Forwarded_For: 203.0.113.7", "X_Real-Ip: 203.0.113.7", "Cf-Connecting-Ip: 203.0.113.7",
+		"True-Client-Ip: 203.0.113.7", "X-Client-Ip: 203.0.113.7", "X_Cluster_Client_Ip: 203.0.113.7",
 	}
 	for name, c := range map[string]struct {
 		clientIP string
@@ -228,11 +229,11 @@ func TestForwardedFields(t *testing.T) {
 	}{
 		"nobody is believed": {
 			"",
-			[]string{"X-Forwarded-For: 127.0.0.1\n", "X-Forwarded-Host: 127.0.0.1:", "X-Forwarded-Proto: http\n", "Cf-Connecting-Ip: 203.0.113.7\n"},
-			[]string{"evil", "https", "Forwarded-Port", "\nForwarded:", "Real-Ip", "_"},
+			[]string{"X-Forwarded-For: 127.0.0.1\n", "X-Forwarded-Host: 127.0.0.1:", "X-Forwarded-Proto: http\n"},
+			[]string{"evil", "https", "Forwarded-Port", "\nForwarded:", "203.0.113.7", "_"},
 		},
 		"others are believed": {
-			`client_ip: {strategy: xff, trusted_proxies: ["192.0.2.0/24"]}`, []string{"X-Forwarded-For: 127.0.0.1\n"}, []string{"evil", "https", "\nForwarded:", "Real-Ip", "_"},
+			`client_ip: {strategy: xff, trusted_proxies: ["192.0.2.0/24"]}`, []string{"X-Forwarded-For: 127.0.0.1\n"}, []string{"evil", "https", "\nForwarded:", "203.0.113.7", "_"},
 		},
 		"the peer is believed": {
 			`client_ip: {strategy: xff, trusted_proxies: ["127.0.0.0/8"]}`,
