@@ -74,6 +74,7 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		findings = append(findings, more...)
 		if !*app {
 			findings = append(findings, neverAsked(doc)...)
+			hint(findings)
 		}
 	}
 	if path != "" {
@@ -136,6 +137,15 @@ func neverAsked(doc *config.Document) (found config.Findings) {
 		}
 	}
 	return found
+}
+
+// hint adds how a name is told.
+func hint(findings config.Findings) {
+	for k := range findings {
+		if f := &findings[k]; f.ID == config.UnknownName && serve.Nameless(f.Message) {
+			f.Suggestion = strings.TrimSpace(f.Suggestion + " " + serve.NameHint)
+		}
+	}
 }
 
 // explainDocument says what the policies mean.

@@ -90,7 +90,7 @@ func TestCheck(t *testing.T) {
 		"strict":       {full, append([]string{"-strict"}, names...), exitError, []string{manual + squeeze(fullTable)}},
 		"strict, good": {full, []string{"-strict", "-app"}, exitOK, []string{squeeze(fullTable)}},
 		"names that nobody registers": {full, nil, exitError, []string{
-			"policies.yaml:8:11: policies[1].key[0]: no key is registered as \"tenant\" (unknown_name)\n", "Known: ip, route, ",
+			"policies.yaml:8:11: policies[1].key[0]: no key is registered as \"tenant\" (unknown_name)\n", "Known: ip, route, ", "-name tenant=header:X-Tenant.\n",
 			"policies.yaml:11:19: policies[1].plans.from: ", "policies.yaml: warning: policies[5].stage: ",
 		}},
 		"a warning":         {chosen, nil, exitOK, []string{"policies.yaml:3:20: warning: policies[0].key: ", "(client_chosen)\n", "STAGE  POLICY"}},

@@ -24,6 +24,14 @@ func (n *Names) String() string {
 	return strings.Join(all, ",")
 }
 
+// NameHint is for whoever has a document with a name that nobody has told.
+const NameHint = "Say where a name is found with -name, as -name tenant=header:X-Tenant."
+
+// Nameless reports whether a message is about a name that -name can tell.
+func Nameless(message string) bool {
+	return strings.Contains(message, "no key is registered as") || strings.Contains(message, "no plan function is registered as")
+}
+
 // taken are words of keys that a document understands by itself.
 var taken = []string{"ip", "route", "global", "hmac", "first", "header", "cookie", "query", "param"}
 

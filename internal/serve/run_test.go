@@ -200,3 +200,16 @@ func TestUsage(t *testing.T) {
 		require.Contains(t, errs.String(), word)
 	}
 }
+
+// Who starts with a document that is wrong learns which one it is, and how a name is told.
+func TestStartWithABadDocument(t *testing.T) {
+	r := begin(t, "version: 1\npolicies: [{name: a, key: [tenant], limit: 1/s}]\n", "-upstream", "http://127.0.0.1:1")
+	err := inTime(t, "the end", r.ended)
+	require.ErrorContains(t, err, "file:"+r.path+": ")
+	require.ErrorContains(t, err, `no key is registered as "tenant"`)
+	require.ErrorContains(t, err, serve.NameHint)
+	r = begin(t, "version: 1\npolicies: [{name: a, key: [ip], match: {if: x}, limit: 1/s}]\n", "-upstream", "http://127.0.0.1:1")
+	err = inTime(t, "the end", r.ended)
+	require.ErrorContains(t, err, `registered as "x"`)
+	require.NotContains(t, err.Error(), serve.NameHint)
+}

@@ -167,6 +167,12 @@ func open(ctx context.Context, source config.Source, deps config.Deps, most time
 	if err != nil && starting.Err() != nil {
 		err = fmt.Errorf("no policy document came within %v (-start): %w", most, err)
 	}
+	if err != nil {
+		err = fmt.Errorf("%v: %w", source, err)
+		if Nameless(err.Error()) {
+			err = fmt.Errorf("%w\n    %s", err, NameHint)
+		}
+	}
 	return f, err
 }
 
