@@ -5,7 +5,7 @@ GOLANGCI_VERSION = v2.15.0
 TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/spillway/golangci-lint-$(GOLANGCI_VERSION)
 GOLANGCI = $(TOOLS)/golangci-lint
 
-FUZZTIME ?= 5s
+FUZZTIME ?= 3s
 
 # Each module as its users see it: with the versions of its own go.mod. `make work` looks after go.work.
 MODULES = $(patsubst %/go.mod,%,$(shell git ls-files --cached --others --exclude-standard -- go.mod '*/go.mod' | sort | sed 's,^,./,'))
@@ -63,11 +63,12 @@ tidy:
 test:
 	$(call each,go test -race -count=1 ./...)
 
-## bench-once: all tests without the race detector, which hides allocations, and every benchmark once, so that none rots
+## bench-once: tests without the race detector, which hides allocations, and every benchmark once, so that none rots, in the modules that have some
+bench-once: MODULES = . ./benchmarks ./observe/otelobserve
 bench-once:
 	$(call each,go test -count=1 -short -bench . -benchtime 1x ./...)
 
-## fuzz: every fuzz target for FUZZTIME (5s) each
+## fuzz: every fuzz target for FUZZTIME (3s) each
 fuzz:
 	$(call each,$(CURDIR)/.ci/fuzz $(FUZZTIME))
 
