@@ -61,16 +61,6 @@ func TestStringAndClosedClient(t *testing.T) {
 	require.ErrorContains(t, watch(t, src).ended(), "the client is closed")
 }
 
-func TestPollHasJitter(t *testing.T) {
-	seen := map[time.Duration]bool{}
-	for _, d := range etcdsource.Spans(30*time.Second, 100) {
-		require.GreaterOrEqual(t, d, 27*time.Second)
-		require.LessOrEqual(t, d, 33*time.Second)
-		seen[d] = true
-	}
-	require.Greater(t, len(seen), 90)
-}
-
 // The role that the package documents is enough, and what is taken from it ends the watch.
 func TestRights(t *testing.T) {
 	server := etcdtest.Start(t)

@@ -8,6 +8,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/spillway-go/spillway/internal/poll"
 )
 
 // Watch watches the key, and calls changed when the watch has begun and with its events. The client brings a watch back by
@@ -15,10 +17,10 @@ import (
 // etcd does not answer within the time-out, does not let the key be read or has no leader, and when the watch leaves out a
 // change.
 func (s *Source) Watch(ctx context.Context, changed func()) error {
-	poll := newPoll(s.poll)
-	defer poll.stop()
+	again := poll.New(s.poll)
+	defer again.Stop()
 	for {
-		err := s.watch(ctx, poll, changed)
+		err := s.watch(ctx, again, changed)
 		if ctx.Err() != nil || !errors.Is(err, rpctypes.ErrCompacted) {
 			return s.fault(ctx, err)
 		}
@@ -32,7 +34,7 @@ var (
 )
 
 // watch is one watch from its beginning to its end.
-func (s *Source) watch(ctx context.Context, poll *poll, changed func()) error {
+func (s *Source) watch(ctx context.Context, again *poll.Poll, changed func()) error {
 	// This first: it says whether the key may be read, and renews what the user is known by, which a stream would not.
 	told, revision, err := s.look(ctx)
 	if err != nil {
@@ -64,8 +66,8 @@ func (s *Source) watch(ctx context.Context, poll *poll, changed func()) error {
 			if resp.Created || len(resp.Events) > 0 {
 				changed()
 			}
-		case <-poll.due():
-			poll.next()
+		case <-again.Due():
+			again.Next()
 			now, _, err := s.look(ctx)
 			if err != nil {
 				return err

@@ -7,13 +7,3 @@ func (s *Source) SetBeat(d time.Duration) { s.beat = d }
 
 // SetPatience sets how long a lost subscription is tried for again.
 func (s *Source) SetPatience(d time.Duration) { s.patience = d }
-
-// Spans returns n waits of a poll.
-func Spans(every time.Duration, n int) (out []time.Duration) {
-	p := newPoll(every)
-	defer p.stop()
-	for range n {
-		out = append(out, p.span())
-	}
-	return out
-}

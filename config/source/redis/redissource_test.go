@@ -135,16 +135,6 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-func TestPollHasJitter(t *testing.T) {
-	seen := map[time.Duration]bool{}
-	for _, d := range redissource.Spans(30*time.Second, 100) {
-		require.GreaterOrEqual(t, d, 27*time.Second)
-		require.LessOrEqual(t, d, 33*time.Second)
-		seen[d] = true
-	}
-	require.Greater(t, len(seen), 90)
-}
-
 func TestAwayFromTheStart(t *testing.T) {
 	noLeaks(t)
 	server := redistest.Start(t)

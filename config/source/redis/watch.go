@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-go/spillway/internal/poll"
 )
 
 const (
@@ -27,12 +29,12 @@ const (
 //
 // It ends with ctx at once, save while it asks a Cluster whose servers do not answer, which is over within the time-out.
 func (s *Source) Watch(ctx context.Context, changed func()) error {
-	poll := newPoll(s.poll)
-	defer poll.stop()
+	again := poll.New(s.poll)
+	defer again.Stop()
 	var lost time.Time
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		began := time.Now()
-		up, err := s.listen(ctx, poll, changed)
+		up, err := s.listen(ctx, again, changed)
 		if !up && ctx.Err() == nil {
 			s.suspect(ctx)
 		}
@@ -48,14 +50,14 @@ func (s *Source) Watch(ctx context.Context, changed func()) error {
 		case lost.IsZero() || now.Sub(lost) >= s.patience:
 			return fmt.Errorf("redissource: channel %q: %w", s.channel, err)
 		}
-		if err := s.rest(ctx, pause/2+rand.N(pause), poll, changed); err != nil {
+		if err := s.rest(ctx, pause/2+rand.N(pause), again, changed); err != nil {
 			return err
 		}
 	}
 }
 
 // rest waits for d, in which the document may change as well.
-func (s *Source) rest(ctx context.Context, d time.Duration, poll *poll, changed func()) error {
+func (s *Source) rest(ctx context.Context, d time.Duration, again *poll.Poll, changed func()) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
@@ -64,8 +66,8 @@ func (s *Source) rest(ctx context.Context, d time.Duration, poll *poll, changed 
 			return ctx.Err()
 		case <-timer.C:
 			return nil
-		case <-poll.due():
-			poll.next()
+		case <-again.Due():
+			again.Next()
 			changed()
 		}
 	}
@@ -78,7 +80,7 @@ var (
 )
 
 // listen is one connection from its beginning to its end. up: there was a subscription.
-func (s *Source) listen(ctx context.Context, poll *poll, changed func()) (up bool, err error) {
+func (s *Source) listen(ctx context.Context, again *poll.Poll, changed func()) (up bool, err error) {
 	node, err := s.server(ctx)
 	if err != nil {
 		return false, err
@@ -119,8 +121,8 @@ func (s *Source) listen(ctx context.Context, poll *poll, changed func()) (up boo
 			}
 		case <-late.C:
 			return up, fmt.Errorf("%w of %v", errTooLong, s.timeout)
-		case <-poll.due():
-			poll.next()
+		case <-again.Due():
+			again.Next()
 			changed()
 		case <-beat.C:
 			if asked {
@@ -164,38 +166,5 @@ func receive(ctx context.Context, sub *redis.PubSub, channel string, come chan<-
 		if err != nil {
 			return
 		}
-	}
-}
-
-// poll is a timer that goes off again and again, never in step with those of other replicas.
-type poll struct {
-	every time.Duration
-	timer *time.Timer
-}
-
-func newPoll(every time.Duration) *poll {
-	p := &poll{every: every}
-	if every > 0 {
-		p.timer = time.NewTimer(p.span())
-	}
-	return p
-}
-
-// span is every, give or take a tenth.
-func (p *poll) span() time.Duration { return p.every - p.every/10 + rand.N(p.every/5+1) }
-
-// due is nil, and never ready, where polling is off.
-func (p *poll) due() <-chan time.Time {
-	if p.timer == nil {
-		return nil
-	}
-	return p.timer.C
-}
-
-func (p *poll) next() { p.timer.Reset(p.span()) }
-
-func (p *poll) stop() {
-	if p.timer != nil {
-		p.timer.Stop()
 	}
 }
