@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/degrade"
+	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 )
 
@@ -26,6 +27,7 @@ type moded struct {
 func (m moded) Mode() string { return m.mode }
 
 func ask(h degrade.Handler, d *degrade.Denial) degrade.Outcome {
+	d.Mode = degrade.ModeOf(h) // as a guard does
 	return h.Degrade(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), d)
 }
 
@@ -90,6 +92,65 @@ func TestWithin(t *testing.T) {
 	require.Equal(t, "func", degrade.ModeOf(returns(degrade.Done)))
 }
 
+type proceeder struct{ degrade.Handler }
+
+func (proceeder) Proceeds()    {}
+func (proceeder) Mode() string { return degrade.ModeFlag }
+
+type wrong struct{ degrade.Handler }
+
+func (wrong) Validate() error { return errors.New("wrong settings") }
+
+// spender serves if it can afford to.
+type spender struct{ mode string }
+
+func (s spender) Spends()      {}
+func (s spender) Mode() string { return s.mode }
+func (s spender) Degrade(_ http.ResponseWriter, r *http.Request, d *degrade.Denial) degrade.Outcome {
+	if !d.Afford(r.Context()) {
+		return degrade.Skip
+	}
+	return degrade.Done
+}
+
+// Every budget around a handler is asked; without one it is ten times the policy's limit.
+func TestAfford(t *testing.T) {
+	l := limiter.PerMinute
+	flagged := moded{returns(degrade.Done), "flag"}
+	for name, c := range map[string]struct {
+		h       degrade.Handler
+		policy  limiter.Limit
+		asked   []string
+		refused string
+		want    degrade.Outcome
+	}{
+		"default":        {spender{"cache"}, l(3), []string{"cache 30/m"}, "", degrade.Done},
+		"with a burst":   {spender{"cache"}, l(3).WithBurst(2), []string{"cache 30/m burst 20"}, "", degrade.Done},
+		"of a window":    {spender{"cache"}, l(3).With(limiter.FixedWindow), []string{"cache 30/m"}, "", degrade.Done},
+		"of a bound":     {spender{"cache"}, limiter.Limit{Burst: 7}, []string{"cache 70/s"}, "", degrade.Done},
+		"largest":        {spender{"cache"}, l(limiter.MaxRate), []string{"cache 1000000000/m"}, "", degrade.Done},
+		"no number":      {spender{"static"}, limiter.DenyAll, nil, "", degrade.Done},
+		"default spent":  {spender{"cache"}, l(3), []string{"cache 30/m"}, "cache 30/m", degrade.Skip},
+		"its own":        {degrade.Within(l(5), spender{"cache"}), l(3), []string{"cache 5/m"}, "", degrade.Done},
+		"two":            {degrade.Within(l(6), degrade.Within(l(5), spender{"cache"})), l(3), []string{"cache 6/m", "cache 5/m"}, "", degrade.Done},
+		"two, one spent": {degrade.Within(l(6), degrade.Within(l(5), flagged)), l(3), []string{"flag 6/m", "flag 5/m"}, "flag 5/m", degrade.Skip},
+		"paid for":       {degrade.Within(l(6), degrade.First(returns(degrade.Skip), spender{"cache"})), l(3), []string{"func 6/m"}, "", degrade.Done},
+		"of a chain":     {degrade.Within(l(6), degrade.First(returns(degrade.Skip), flagged)), l(3), []string{"func 6/m"}, "", degrade.Done},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			d := &degrade.Denial{Decision: limiter.Decision{Limit: c.policy}, Budget: func(_ context.Context, name string, l limiter.Limit) (limiter.Decision, error) {
+				require.NoError(t, l.Validate())
+				asked = append(asked, name+" "+l.String())
+				return limiter.Decision{Allowed: name+" "+l.String() != c.refused}, nil
+			}}
+			require.Equal(t, c.want, ask(c.h, d))
+			require.Equal(t, c.asked, asked)
+		})
+	}
+	require.Equal(t, degrade.Done, ask(spender{"static"}, &degrade.Denial{Decision: limiter.Decision{Limit: l(3)}}), "outside of a guard there is none")
+}
+
 func TestValidate(t *testing.T) {
 	fine := returns(degrade.Done)
 	l := limiter.PerMinute(1)
@@ -104,6 +165,9 @@ func TestValidate(t *testing.T) {
 		"nil in first":  {degrade.First(fine, nil), []string{"a handler is nil"}},
 		"nil in within": {degrade.Within(l, nil), []string{"a handler is nil"}},
 		"all at once":   {degrade.First(nil, degrade.Within(limiter.Limit{}, degrade.Func(nil))), []string{"a handler is nil", "Within: ", "a Func is nil"}},
+		"proceeds":      {degrade.First(proceeder{fine}, degrade.Within(l, degrade.First(proceeder{fine}))), []string{"flag lets requests through"}},
+		"settings":      {degrade.Within(l, wrong{fine}), []string{"wrong settings"}},
+		"mode":          {moded{fine, "read only"}, []string{`mode "read only": want`}},
 		"one counter":   {degrade.First(degrade.Within(l, fine), degrade.Within(limiter.PerHour(1), fine)), []string{"would share a counter"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,34 +182,60 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-type recorder struct {
-	degrade.Handler
-	end func(bool)
+type recorder struct{ degrade.Handler }
+
+func (recorder) Record(w http.ResponseWriter, _ *keyfunc.Request, _ string) (http.ResponseWriter, func(bool)) {
+	return w, func(bool) {}
 }
 
-func (r recorder) Record(w http.ResponseWriter, _ *http.Request) (http.ResponseWriter, func(bool)) {
-	return w, r.end
-}
-
-func TestRecords(t *testing.T) {
-	n := 0
-	rec := recorder{returns(degrade.Done), func(ok bool) {
-		if ok {
-			n++
-		}
-	}}
-	require.False(t, degrade.Records(returns(degrade.Done)))
-	require.False(t, degrade.Records(degrade.First(returns(degrade.Done), degrade.Within(limiter.PerMinute(1), returns(degrade.Done)))))
-	for _, h := range []degrade.Handler{
-		degrade.First(rec, recorder{returns(degrade.Done), nil}), degrade.Within(limiter.PerMinute(1), rec), degrade.First(degrade.Within(limiter.PerMinute(1), degrade.First(rec))),
+func TestFind(t *testing.T) {
+	rec := recorder{returns(degrade.Done)}
+	l := limiter.PerMinute(1)
+	for _, c := range []struct {
+		h    degrade.Handler
+		want int
+	}{
+		{nil, 0},
+		{returns(degrade.Done), 0},
+		{degrade.First(returns(degrade.Done), degrade.Within(l, returns(degrade.Done))), 0},
+		{rec, 1},
+		{degrade.First(rec, rec), 2},
+		{degrade.Within(l, rec), 1},
+		{degrade.First(degrade.Within(l, degrade.First(rec)), returns(degrade.Skip), rec), 2},
 	} {
-		require.True(t, degrade.Records(h))
-		n = 0
-		_, end := h.(degrade.Recorder).Record(httptest.NewRecorder(), nil)
-		end(true)
-		end(false)
-		require.Equal(t, 1, n)
+		require.Len(t, degrade.Find[degrade.Recorder](c.h), c.want)
 	}
+}
+
+type heir struct {
+	degrade.Handler
+	setting string
+	state   *int
+}
+
+func (h *heir) Inherit(prev degrade.Handler) bool {
+	p, ok := prev.(*heir)
+	if !ok || p.setting != h.setting {
+		return false
+	}
+	h.state = p.state
+	return true
+}
+
+// A state goes to one handler with equal settings, wherever it stands in the chain.
+func TestInherit(t *testing.T) {
+	fresh := func(setting string) *heir { return &heir{returns(degrade.Skip), setting, new(int)} }
+	a, b, twin := fresh("a"), fresh("b"), fresh("a")
+	prev := degrade.First(a, degrade.Within(limiter.PerMinute(1), b), twin)
+	a2, a3, b2, c := fresh("a"), fresh("a"), fresh("b"), fresh("c")
+	own := c.state
+	degrade.Inherit(degrade.First(b2, c, degrade.First(a2), a3), prev)
+	require.Same(t, b.state, b2.state)
+	require.Same(t, a.state, a2.state)
+	require.Same(t, twin.state, a3.state)
+	require.Same(t, own, c.state)
+	degrade.Inherit(nil, prev)
+	degrade.Inherit(a2, nil)
 }
 
 func TestContext(t *testing.T) {

@@ -46,7 +46,8 @@ var rules = []rule{
 	{folder: "limiter/fallback", own: []string{"limiter", "limiter/memory", internal}, foreign: []string{goRedis, "github.com/sony/gobreaker/v2"}},
 	{folder: "limiter/...", own: []string{"limiter", internal}},
 	{folder: "response", own: []string{"limiter", internal}, foreign: []string{"golang.org/x/text"}},
-	{folder: "degrade", own: []string{"limiter", internal}},
+	// Who a recorded response belongs to is a key.
+	{folder: "degrade", own: []string{"limiter", "keyfunc", internal}},
 	// No store and no framework. httpsnoop wraps writers without hiding what they can do.
 	{folder: "middleware", own: []string{"limiter", "keyfunc", "response", "degrade", internal}, foreign: []string{"github.com/felixge/httpsnoop"}},
 	// The table of requests that all adapters run: tests alone.
