@@ -35,7 +35,8 @@ const (
 	EventDecision EventKind = iota + 1
 	// EventRejected: a request was refused on account of Policy. Reason; Key, Decision where there is one.
 	EventRejected
-	// EventDegraded: a refused request was served otherwise: one event for each policy that refused it. Policy, Mode.
+	// EventDegraded: a refused request was served otherwise: one event for each policy that refused it. Policy, Mode, N
+	// (the status, 0 if it proceeds), Duration (how long a queue has held it).
 	EventDegraded
 	// EventError: a policy could not decide. Policy, Reason (the cause), Err. With [ReasonRefund] it has decided, and could not
 	// give units back; with [ReasonClientIP] no policy is meant.
@@ -117,6 +118,9 @@ const (
 	ReasonNever       = "never"       // the cost is above the quota
 	ReasonInFlight    = "in_flight"   // too many at once
 	ReasonAdaptive    = "adaptive"    // would have passed at the nominal limit
+	ReasonShed        = "shed"        // what is left of the limit is for more important requests
+	ReasonReadOnly    = "read_only"   // a write while only reads are served
+	ReasonQueue       = "queue"       // others of its key wait already
 	ReasonWaiting     = "waiting"     // too many requests are being held already
 	ReasonNoKey       = "no_key"      // the request has no key
 	ReasonUnavailable = "unavailable" // the store could not be asked

@@ -28,13 +28,21 @@ func (v *visit) decide() outcome {
 	if out := v.prepare(); out != passes {
 		return out
 	}
-	if out := v.enterInFlight(); out != passes {
-		return out
+	return v.ask()
+}
+
+// ask is decide for policies whose keys and limits are known.
+func (v *visit) ask() outcome {
+	out := v.before()
+	if out == passes {
+		out = v.enterInFlight()
 	}
-	out := v.take()
-	if out != passes {
-		v.release()
+	if out == passes {
+		if out = v.take(); out != passes {
+			v.release()
+		}
 	}
+	v.after(out)
 	return out
 }
 
@@ -76,13 +84,19 @@ func (v *visit) prepare() outcome {
 	if out != passes {
 		return out
 	}
-	frozen := v.keys()
+	v.text = v.keys()
+	return v.limits()
+}
+
+// limits finds the limit of every policy at this instant.
+func (v *visit) limits() outcome {
+	out := passes
 	for k := range v.active {
 		a := &v.active[k]
 		if a.err != nil {
 			continue
 		}
-		if a.err = v.limitOf(a, frozen); a.err == nil {
+		if a.err = v.limitOf(a, v.text); a.err == nil {
 			continue
 		}
 		v.guard.malformed(a.policy, a.err)
@@ -177,23 +191,25 @@ func (v *visit) enterInFlight() outcome {
 	out := passes
 	for k := range v.active {
 		a := &v.active[k]
-		if a.InFlight == 0 || a.err != nil {
+		if a.InFlight == 0 || a.err != nil || a.waived {
 			continue
 		}
 		var n int
 		var ok bool
+		bound := a.InFlight - a.reserved(a.InFlight)
 		if v.alone {
-			n, ok = a.state.inflight.look(a.id, a.InFlight)
+			n, ok = a.state.inflight.look(a.id, bound)
 		} else {
-			n, ok = a.state.inflight.enter(a.id, a.InFlight, a.Shadow)
+			n, ok = a.state.inflight.enter(a.id, bound, a.Shadow)
 			a.slot = ok || a.Shadow
 		}
+		a.shed = !ok && n < a.InFlight
 		if a.full = !ok; a.full && !a.Shadow && !v.look { // a look goes on to see the other policies as well
 			out = limited
 		}
 		a.bound = len(v.bounds)
 		v.bounds = append(v.bounds, limiter.Decision{
-			Allowed: ok, Limit: limiter.Limit{Burst: a.InFlight}, Remaining: max(0, a.InFlight-n),
+			Allowed: ok, Limit: limiter.Limit{Burst: a.InFlight}, Remaining: max(0, bound-n),
 		})
 	}
 	if out != passes {

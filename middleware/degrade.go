@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/limiter"
@@ -22,8 +24,168 @@ func (v *visit) degradable() bool {
 	return true
 }
 
-// degrade asks the chains of the policies that refuse, in order. before is the Retry-After of the response without ours.
-func (v *visit) degrade(before []string) (Pass, bool) {
+// refuses reports whether the policy is a cause of the refusal.
+func (a *active) refuses() bool {
+	return !a.Shadow && !a.waived && (a.violated || a.full || a.shut != nil)
+}
+
+// cause is whose limit it is that refuses.
+func (a *active) cause() degrade.Cause {
+	switch {
+	case a.shut != nil:
+		return a.shut.Cause
+	case a.violated && !a.adaptive && !a.shed:
+		return degrade.Quota
+	}
+	return degrade.Capacity
+}
+
+// decision is what is told of a policy that has decided or refuses.
+func (v *visit) decision(a *active) *limiter.Decision {
+	switch {
+	case a.last != nil:
+		return a.last
+	case a.take >= 0:
+		return &v.takes[a.take].Decision
+	case a.bound >= 0:
+		return &v.bounds[a.bound]
+	}
+	d := new(limiter.Decision)
+	if a.limit != nil {
+		d.Limit = *a.limit
+	}
+	return d
+}
+
+// answer is what a chain wants the plain refusal to say.
+type answer struct {
+	wait     time.Duration // at least
+	capacity bool          // it is the service's
+	readOnly bool          // it is the write that is refused
+}
+
+// degrade answers a request that policies refuse: by their chains, or plainly.
+func (v *visit) degrade() Pass {
+	for {
+		v.asked++
+		fields := v.w.Header().Clone()
+		v.writeHeaders()
+		s := substitute{visit: v, w: v.w, r: v.r, fields: fields, told: v.w.Header().Clone()}
+		out := s.serve()
+		switch {
+		case out == degrade.Done:
+			defer v.done()
+			v.observeRefused(limited)
+			v.observeDegraded(s.mode, s.status.get(), 0)
+			if s.broken {
+				// The client must see that the response is cut off, and not take it for a whole one.
+				panic(http.ErrAbortHandler)
+			}
+			return Pass{}
+		case out == degrade.Again || ended(v.r.Context()) != nil:
+			s.withdraw()
+			begin := v.now
+			if next := v.askAgain(); next != limited {
+				if next == passes {
+					v.observeDegraded(s.mode, 0, v.now.Sub(begin))
+				}
+				return v.end(next)
+			}
+			if !v.degradable() {
+				return v.refuse(limited)
+			}
+		case out == degrade.Proceed:
+			s.withdraw()
+			return v.proceed(s.info)
+		default:
+			return v.refuse(limited)
+		}
+	}
+}
+
+// askAgain decides anew what a handler has held back.
+func (v *visit) askAgain() outcome {
+	if ended(v.r.Context()) != nil {
+		return canceled
+	}
+	for k := range v.active {
+		a := &v.active[k]
+		a.queued = a.queued || a.refuses()
+	}
+	v.reset()
+	v.now = v.guard.clock.now()
+	if out := v.limits(); out != passes {
+		return out
+	}
+	return v.enter()
+}
+
+// proceed lets the request pass the policies that have refused it, if all others do.
+func (v *visit) proceed(info degrade.Info) Pass {
+	for k := range v.active {
+		if a := &v.active[k]; a.refuses() {
+			d := *v.decision(a)
+			a.waived, a.last = true, &d
+		}
+	}
+	v.reset()
+	out := v.enter()
+	if out != passes {
+		return v.end(out)
+	}
+	v.observeRefused(limited)
+	v.observeDegraded(info.Mode, 0, 0)
+	v.tellDegraded(v.w.Header(), info.Mode)
+	v.degraded = &info
+	return v.pass()
+}
+
+// reset forgets the decisions, except those of policies that are passed over.
+func (v *visit) reset() {
+	v.takes, v.bounds, v.items = v.takes[:0], v.bounds[:0], v.items[:0]
+	v.lowered, v.open, v.told, v.answer = false, false, false, answer{}
+	for k := range v.active {
+		a := &v.active[k]
+		if a.take >= 0 {
+			a.err = nil // of asking; what is wrong with key or limit stays
+		}
+		a.take, a.twin, a.bound, a.slot = -1, -1, -1, false
+		if !a.waived {
+			a.decided, a.violated, a.adaptive, a.full, a.crowded, a.shut, a.shed = false, false, false, false, false, nil, false
+			v.lowered = v.lowered || a.lowered
+		}
+	}
+}
+
+// tellDegraded names the mode on the response, unless the policies are silent.
+func (v *visit) tellDegraded(h http.Header, mode string) {
+	for k := range v.active {
+		if a := &v.active[k]; (a.refuses() || a.waived) && a.set != response.Off {
+			v.stage.settings.renderer.WriteDegraded(h, mode)
+			return
+		}
+	}
+}
+
+// substitute is the chains of the policies that refuse one request, at work.
+type substitute struct {
+	visit  *visit
+	w      http.ResponseWriter
+	r      *http.Request
+	done   bool        // it has answered: a writer kept for longer changes nothing of the response
+	fields http.Header // without those of the decision
+	told   http.Header // with them
+	policy *policy     // whose chain is asked
+	denial *degrade.Denial
+	status status
+	mode   string
+	info   degrade.Info // of who lets it proceed
+	broken bool         // a handler panicked behind the first byte
+}
+
+// serve asks the chains in turn. One that serves is enough, but all have to let the request proceed.
+func (s *substitute) serve() degrade.Outcome {
+	v := s.visit
 	refusal := v.refusal(limited)
 	var violated []string
 	for k := range v.active {
@@ -35,105 +197,116 @@ func (v *visit) degrade(before []string) (Pass, bool) {
 	if refusal.Kind == response.Overloaded {
 		cause = degrade.Capacity
 	}
-	told := v.w.Header().Clone()
+	s.status.before = s.final
+	w := s.status.wrap(s.w)
+	proceeds := true
 	for k := range v.active {
 		a := &v.active[k]
 		if !a.refuses() {
 			continue
 		}
 		d := &degrade.Denial{
-			Policy: a.Name, Violated: violated, Cause: cause, Status: refusal.Status(), Key: a.key,
-			RetryAfter: refusal.RetryAfter, Budget: v.budget(a),
+			Policy: a.Name, Violated: slices.Clone(violated), Cause: cause, Status: refusal.Status(), Key: a.counted(), Cost: a.cost, Decision: *v.decision(a),
+			RetryAfter: refusal.RetryAfter, Asked: v.asked, Request: &v.req, Mode: degrade.ModeOf(a.Degrade), Budget: v.budget(a), Withdraw: s.withdraw,
+			Place: v.place, Contain: s.contain,
 		}
-		if a.take >= 0 {
-			d.Decision = v.takes[a.take].Decision
-		}
-		x := &substitute{guard: v.guard, policy: a.policy, w: v.w, r: v.r, told: told, before: before}
-		out := x.serve(d)
-		if d.Mode == "" {
-			d.Mode = degrade.ModeOf(a.Degrade)
-		}
+		s.policy, s.denial = a.policy, d
+		out := s.ask(w, d)
+		s.mode = d.Mode
 		switch out {
 		case degrade.Done:
-			v.degraded(d.Mode, x.status.get())
-			if x.broken {
-				// The client must see that the response is cut off, and not take it for a whole one.
-				panic(http.ErrAbortHandler)
+			s.done = true
+			return out
+		case degrade.Refuse:
+			v.answer.readOnly, v.answer.capacity = d.ReadOnly, d.Cause == degrade.Capacity
+			v.answer.wait = max(v.answer.wait, d.Wait)
+			s.done = true
+			return out
+		case degrade.Again:
+			if v.asked == 1 {
+				s.done = true
+				return out
 			}
-			return Pass{}, true
+			proceeds = false
 		case degrade.Proceed:
-			v.degraded(d.Mode, 0)
-			info := degrade.Info{Policy: a.Name, Mode: d.Mode, Cause: cause, RetryAfter: refusal.RetryAfter}
-			return Pass{next: true, w: v.w, r: v.r.WithContext(degrade.NewContext(v.context(), info))}, true
+			if s.info.Policy == "" {
+				s.info = degrade.Info{Policy: a.Name, Mode: d.Mode, Cause: cause, RetryAfter: refusal.RetryAfter}
+			}
+		default:
+			v.answer.wait = max(v.answer.wait, d.Wait)
+			proceeds = false
 		}
 	}
-	return Pass{}, false
+	s.done = true
+	if proceeds {
+		return degrade.Proceed
+	}
+	return degrade.Skip
 }
 
-// refuses reports whether the policy is a cause of the refusal.
-func (a *active) refuses() bool { return !a.Shadow && (a.violated || a.full) }
-
-// substitute is one policy's degrade handler at work.
-type substitute struct {
-	guard  *core
-	policy *policy
-	w      http.ResponseWriter
-	r      *http.Request
-	done   bool        // it has answered: a writer kept for longer changes nothing of the response
-	told   http.Header // as the guard has set it
-	before []string    // Retry-After without ours
-	status status
-	broken bool // it panicked behind the first byte
-}
-
-// serve asks the handler. After the first byte the answer is final, whatever it says or goes wrong.
-func (x *substitute) serve(d *degrade.Denial) (out degrade.Outcome) {
-	x.status.before = x.final
-	d.Contain = x.contain
+// ask asks the chain of one policy. After the first byte the answer is final, whatever it says or goes wrong.
+func (s *substitute) ask(w http.ResponseWriter, d *degrade.Denial) (out degrade.Outcome) {
 	defer func() {
-		defer func() { x.done = true }()
-		if p := recover(); p != nil && !x.contain(p) {
-			x.guard.panicked(x.r.Context(), x.policy, "Degrade", p)
-			out, x.broken = degrade.Done, true
+		if r := recover(); r != nil && !s.contain(r) {
+			s.visit.guard.panicked(s.r.Context(), s.policy, "Degrade", r)
+			out, s.broken = degrade.Done, true
 		}
 		switch {
-		case x.status.written():
+		case s.status.written():
 			out = degrade.Done
 		case out == degrade.Done:
-			x.final(http.StatusOK) // as the server will answer
-		case out == degrade.Proceed:
-			x.withoutRetryAfter()
+			s.final(http.StatusOK) // as the server will answer
 		}
 	}()
-	return x.policy.Degrade.Degrade(x.status.wrap(x.w), x.r, d)
+	return s.policy.Degrade.Degrade(w, s.r, d)
 }
 
 // contain reports a panic of one handler and whether the next may be asked: not once something has been written.
-func (x *substitute) contain(panicked any) bool {
-	if x.status.written() || x.done {
+func (s *substitute) contain(panicked any) bool {
+	if s.status.written() || s.done {
 		return false
 	}
-	x.guard.panicked(x.r.Context(), x.policy, "Degrade", panicked)
-	h := x.w.Header()
-	clear(h)
-	maps.Copy(h, x.told.Clone())
+	s.visit.guard.panicked(s.r.Context(), s.policy, "Degrade", panicked)
+	replace(s.w.Header(), s.told)
 	return true
+}
+
+// withdraw takes the fields of the decision off again.
+func (s *substitute) withdraw() {
+	if !s.status.written() {
+		replace(s.w.Header(), s.fields)
+	}
+}
+
+func replace(h, by http.Header) {
+	clear(h)
+	maps.Copy(h, by.Clone())
 }
 
 // final sees the status before it is written. Retry-After belongs to answers that say no; where a redirect has it, it
 // means the time before following.
-func (x *substitute) final(code int) {
-	if !x.done && code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable && code/100 != 3 {
-		x.withoutRetryAfter()
+func (s *substitute) final(code int) {
+	if s.done {
+		return
 	}
+	h := s.w.Header()
+	if code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable && code/100 != 3 {
+		if before := s.fields["Retry-After"]; before != nil {
+			h["Retry-After"] = before
+		} else {
+			delete(h, "Retry-After")
+		}
+	}
+	s.visit.tellDegraded(h, s.denial.Mode)
 }
 
-func (x *substitute) withoutRetryAfter() {
-	if h := x.w.Header(); x.before != nil {
-		h["Retry-After"] = x.before
-	} else {
-		delete(h, "Retry-After")
+// place takes a place among the requests that are held back.
+func (v *visit) place() (leave func(), ok bool) {
+	w := &v.guard.waiting
+	if !w.enter(v.stage.settings.maxWaiting) {
+		return nil, false
 	}
+	return w.leave, true
 }
 
 // budget lets a degrade handler take from a limit of its own, per key of the policy. Its counter is the policy's with

@@ -59,33 +59,33 @@ func TestDegrade(t *testing.T) {
 		panics any
 		retry  string
 	}{
-		"skip":                                   {f(skips), 429, "", nil, nil, "60"},
-		"done":                                   {says(200, "stale"), 200, "stale", []string{"a degraded func"}, nil, ""},
-		"done with 503":                          {says(503, "later"), 503, "later", []string{"a degraded func"}, nil, "60"},
-		"done with 429":                          {says(429, "later"), 429, "later", []string{"a degraded func"}, nil, "60"},
-		"redirect":                               {says(307, "there"), 307, "there", []string{"a degraded func"}, nil, "60"},
-		"mode":                                   {moded{says(200, "stale"), "cache"}, 200, "stale", []string{"a degraded cache"}, nil, ""},
-		"proceed":                                {f(proceeds), 200, "next", []string{"a degraded func"}, nil, ""},
-		"first":                                  {degrade.First(f(skips), moded{says(200, "two"), "static"}, says(200, "three")), 200, "two", []string{"a degraded static"}, nil, ""},
-		"first of nothing":                       {degrade.First(), 429, "", nil, nil, "60"},
-		"nested":                                 {degrade.First(degrade.First(f(skips), f(skips)), degrade.First(f(skips), moded{f(proceeds), "flag"})), 200, "next", []string{"a degraded flag"}, nil, ""},
-		"panic":                                  {f(leaves), 429, "", []string{"a panic Degrade"}, nil, "60"},
-		"panic in a chain":                       {degrade.First(f(skips), f(leaves), moded{says(200, "two"), "static"}), 200, "two", []string{"a panic Degrade", "a degraded static"}, nil, ""},
-		"nothing but panics":                     {degrade.First(f(leaves), f(leaves)), 429, "", []string{"a panic Degrade", "a panic Degrade"}, nil, "60"},
-		"panic behind the first byte":            {f(cutsOff), 200, "half", []string{"a panic Degrade", "a degraded func"}, http.ErrAbortHandler, ""},
-		"panic behind the first byte of a chain": {degrade.First(f(cutsOff), says(200, "two")), 200, "half", []string{"a panic Degrade", "a degraded func"}, http.ErrAbortHandler, ""},
+		"skip":                                   {f(skips), 429, "", []string{"a blocked", "a rejected quota"}, nil, "60"},
+		"done":                                   {says(200, "stale"), 200, "stale", []string{"a blocked", "a rejected quota", "a degraded func"}, nil, ""},
+		"done with 503":                          {says(503, "later"), 503, "later", []string{"a blocked", "a rejected quota", "a degraded func"}, nil, "60"},
+		"done with 429":                          {says(429, "later"), 429, "later", []string{"a blocked", "a rejected quota", "a degraded func"}, nil, "60"},
+		"redirect":                               {says(307, "there"), 307, "there", []string{"a blocked", "a rejected quota", "a degraded func"}, nil, "60"},
+		"mode":                                   {moded{says(200, "stale"), "cache"}, 200, "stale", []string{"a blocked", "a rejected quota", "a degraded cache"}, nil, ""},
+		"proceed":                                {f(proceeds), 200, "next", []string{"a blocked", "a rejected quota", "a degraded func"}, nil, ""},
+		"first":                                  {degrade.First(f(skips), moded{says(200, "two"), "static"}, says(200, "three")), 200, "two", []string{"a blocked", "a rejected quota", "a degraded static"}, nil, ""},
+		"first of nothing":                       {degrade.First(), 429, "", []string{"a blocked", "a rejected quota"}, nil, "60"},
+		"nested":                                 {degrade.First(degrade.First(f(skips), f(skips)), degrade.First(f(skips), moded{f(proceeds), "flag"})), 200, "next", []string{"a blocked", "a rejected quota", "a degraded flag"}, nil, ""},
+		"panic":                                  {f(leaves), 429, "", []string{"a panic Degrade", "a blocked", "a rejected quota"}, nil, "60"},
+		"panic in a chain":                       {degrade.First(f(skips), f(leaves), moded{says(200, "two"), "static"}), 200, "two", []string{"a panic Degrade", "a blocked", "a rejected quota", "a degraded static"}, nil, ""},
+		"nothing but panics":                     {degrade.First(f(leaves), f(leaves)), 429, "", []string{"a panic Degrade", "a panic Degrade", "a blocked", "a rejected quota"}, nil, "60"},
+		"panic behind the first byte":            {f(cutsOff), 200, "half", []string{"a panic Degrade", "a blocked", "a rejected quota", "a degraded func"}, http.ErrAbortHandler, ""},
+		"panic behind the first byte of a chain": {degrade.First(f(cutsOff), says(200, "two")), 200, "half", []string{"a panic Degrade", "a blocked", "a rejected quota", "a degraded func"}, http.ErrAbortHandler, ""},
 		"writes and skips": {f(func(w http.ResponseWriter, r *http.Request, d *degrade.Denial) degrade.Outcome {
 			says(203, "said").Degrade(w, r, d)
 			return degrade.Skip
-		}), 203, "said", []string{"a degraded func"}, nil, ""},
+		}), 203, "said", []string{"a blocked", "a rejected quota", "a degraded func"}, nil, ""},
 		"writes and proceeds": {f(func(w http.ResponseWriter, r *http.Request, d *degrade.Denial) degrade.Outcome {
 			says(203, "said").Degrade(w, r, d)
 			return degrade.Proceed
-		}), 203, "said", []string{"a degraded func"}, nil, ""},
+		}), 203, "said", []string{"a blocked", "a rejected quota", "a degraded func"}, nil, ""},
 		"done without a word": {
 			f(func(http.ResponseWriter, *http.Request, *degrade.Denial) degrade.Outcome { return degrade.Done }),
 			200, "",
-			[]string{"a degraded func"},
+			[]string{"a blocked", "a rejected quota", "a degraded func"},
 			nil, "",
 		},
 	} {
@@ -116,7 +116,7 @@ func TestDegrade(t *testing.T) {
 				require.Equal(t, c.retry, w.Header().Get("Retry-After"))
 				require.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
 				require.Empty(t, w.Header().Get("Content-Encoding"))
-				require.Equal(t, append([]string{"a blocked", "a rejected quota"}, c.events...), o.take())
+				require.Equal(t, c.events, o.take())
 				require.Zero(t, left(t, g, r, "a"), "degrading takes nothing")
 			})
 		})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/response"
 )
@@ -26,7 +27,19 @@ func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 		return Pass{next: true, w: w, r: r}
 	}
 	v.now = v.guard.clock.now()
-	out := v.decide()
+	out := v.prepare()
+	if out == passes {
+		out = v.enter()
+	}
+	if out == limited && v.degradable() {
+		return v.degrade()
+	}
+	return v.end(out)
+}
+
+// enter decides and, where the request passes, tells it so and holds it until its turn.
+func (v *visit) enter() outcome {
+	out := v.ask()
 	if out == passes {
 		v.writeHeaders()
 		if delay := v.delay(); delay > 0 && !v.hold(delay) {
@@ -35,6 +48,11 @@ func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 		}
 	}
 	v.stopWaiting()
+	return out
+}
+
+// end answers or hands on a request that has been decided.
+func (v *visit) end(out outcome) Pass {
 	switch out {
 	case passes:
 		v.observe()
@@ -44,10 +62,10 @@ func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 		v.observeCanceled()
 		// Nobody may take an answer that was never made for a success: net/http would write 200.
 		status := statusClosed
-		if errors.Is(ended(r.Context()), context.DeadlineExceeded) {
+		if errors.Is(ended(v.r.Context()), context.DeadlineExceeded) {
 			status = http.StatusGatewayTimeout
 		}
-		w.WriteHeader(status)
+		v.w.WriteHeader(status)
 		v.done()
 		return Pass{}
 	}
@@ -118,15 +136,16 @@ func (v *visit) meant(p *policy, k int) (yes bool, err error) {
 
 // writeHeaders tells the client of the policies, in configuration order.
 func (v *visit) writeHeaders() {
+	v.told = true
 	for k := range v.active {
 		a := &v.active[k]
 		if a.Shadow || a.set == response.Off {
 			continue
 		}
 		if a.nominal != nil && a.err == nil {
-			item := response.Item{Policy: a.nominal.policy, Set: a.set, Violated: a.violated, Partition: a.partition}
+			item := response.Item{Policy: a.nominal.policy, Set: a.set, Violated: a.violated && !a.waived, Partition: a.partition}
 			if a.decided {
-				item.Decision = &v.takes[a.take].Decision
+				item.Decision = v.decision(a)
 			}
 			v.items = append(v.items, item)
 		}
@@ -176,7 +195,7 @@ func (v *visit) stopWaiting() {
 // pass hands the request on.
 func (v *visit) pass() Pass {
 	p := Pass{next: true, w: v.w, r: v.r}
-	if v.open {
+	if v.open || v.degraded != nil {
 		p.r = v.r.WithContext(v.context())
 	}
 	settles, recorded := false, false
@@ -186,12 +205,15 @@ func (v *visit) pass() Pass {
 		if a.Refund != nil && a.decided && v.takes[a.take].Decision.Mark != 0 {
 			settles, p.want = true, true
 		}
-		if a.records != nil {
+		if v.degraded != nil {
+			continue // what it gets is not what others should get later
+		}
+		for _, x := range a.records {
 			if !recorded && v.entry.Below != nil { // writers may be of a type that cannot be compared
 				p.w = v.entry.Below
 			}
 			recorded = true
-			settles = v.record(a, &p) == nil || settles
+			settles = v.record(a, x, &p) == nil || settles
 		}
 	}
 	if settles {
@@ -203,9 +225,9 @@ func (v *visit) pass() Pass {
 }
 
 // record lets the policy's degrade handler see the response.
-func (v *visit) record(a *active, p *Pass) (err error) {
+func (v *visit) record(a *active, x degrade.Recorder, p *Pass) (err error) {
 	defer v.contain(a.policy, "Degrade.Record", &err)
-	w, end := a.records.Record(p.w, v.r)
+	w, end := x.Record(p.w, &v.req, a.Name)
 	if w != nil {
 		p.w = w
 	}

@@ -68,13 +68,8 @@ func (v *visit) observeRefused(out outcome) {
 			continue
 		}
 		e.Policy, e.Key, e.Reason, e.Err = a.Name, a.counted(), reason, a.err
-		switch {
-		case a.violated:
-			e.Decision = v.takes[a.take].Decision
-		case a.full && a.bound >= 0:
-			e.Decision = v.bounds[a.bound]
-		default:
-			e.Decision = limiter.Decision{}
+		if e.Decision = (limiter.Decision{}); a.violated || a.full || a.shut != nil {
+			e.Decision = *v.decision(a)
 		}
 		a.observer.Observe(e)
 	}
@@ -92,7 +87,10 @@ func (v *visit) tell(e *limiter.Event) {
 		switch {
 		case a.decided:
 			e.Key = a.key
-			a.policy.decided(e, a.cost, &v.takes[a.take].Decision, a.violated || a.full)
+			a.policy.decided(e, a.cost, v.decision(a), a.violated || a.full)
+		case a.shut != nil:
+			e.Key = a.counted()
+			a.policy.decided(e, a.cost, v.decision(a), true)
 		case a.bound >= 0 && a.err == nil:
 			e.Key = a.counted()
 			a.policy.decided(e, 1, &v.bounds[a.bound], a.full)
@@ -118,6 +116,10 @@ func (a *active) counted() limiter.Key {
 func (a *active) refusal(out outcome) string {
 	switch {
 	case a.Shadow:
+	case a.shut != nil:
+		return a.shut.mode
+	case a.shed:
+		return limiter.ReasonShed
 	case a.full:
 		return limiter.ReasonInFlight
 	case a.violated && a.adaptive:
@@ -149,12 +151,13 @@ func (v *visit) observeCanceled() {
 	}
 }
 
-// degraded reports what a refused request got instead, for every policy that refused it.
-func (v *visit) degraded(mode string, status int) {
+// observeDegraded reports what a refused request got instead, for every policy that refused it, and how long it was held
+// for that.
+func (v *visit) observeDegraded(mode string, status int, held time.Duration) {
 	for k := range v.active {
-		if a := &v.active[k]; a.refuses() {
+		if a := &v.active[k]; a.refuses() || a.waived || a.queued {
 			v.guard.emit(a.policy, &limiter.Event{
-				Kind: limiter.EventDegraded, Context: v.r.Context(), Time: time.Now(), Key: a.counted(), Mode: mode, N: status,
+				Kind: limiter.EventDegraded, Context: v.r.Context(), Time: time.Now(), Key: a.counted(), Mode: mode, N: status, Duration: held,
 			})
 		}
 	}

@@ -1,12 +1,15 @@
 package middleware
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/spillway-go/spillway/degrade"
 )
 
 // Guard holds policies and serves requests by them. It is safe for concurrent use, and its policies may be changed while
@@ -70,6 +73,7 @@ func (c *core) replace(cfg Config) error {
 func (c *core) swap(s *snapshot) {
 	old := c.snapshot.Load()
 	c.watch.bind(old, s)
+	c.inherit(old, s)
 	c.snapshot.Store(s)
 	var told []string
 	if old != nil {
@@ -80,6 +84,20 @@ func (c *core) swap(s *snapshot) {
 	for _, warning := range s.settings.trust.Warnings() {
 		if !slices.Contains(told, warning) {
 			c.log.Warn("spillway: client address: " + warning)
+		}
+	}
+}
+
+// inherit lets degrade handlers go on with the state of the policy that they replace.
+func (c *core) inherit(old, s *snapshot) {
+	if old == nil {
+		return
+	}
+	for _, p := range s.policies {
+		if before := old.byName[p.Name]; before != nil && !same(p.Degrade, before.Degrade) {
+			if err := attempt(func() { degrade.Inherit(p.Degrade, before.Degrade) }); err != nil {
+				c.panicked(context.Background(), p, "Degrade.Inherit", err)
+			}
 		}
 	}
 }

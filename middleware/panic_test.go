@@ -30,8 +30,8 @@ type recording struct {
 	record func(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func(bool))
 }
 
-func (r recording) Record(w http.ResponseWriter, q *http.Request) (http.ResponseWriter, func(bool)) {
-	return r.record(w, q)
+func (r recording) Record(w http.ResponseWriter, q *keyfunc.Request, _ string) (http.ResponseWriter, func(bool)) {
+	return r.record(w, q.Request)
 }
 
 func skips(http.ResponseWriter, *http.Request, *degrade.Denial) degrade.Outcome { return degrade.Skip }

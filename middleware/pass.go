@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/response"
@@ -158,10 +159,16 @@ type visit struct {
 	bounds []limiter.Decision // of bounds in flight, told like decisions
 	items  []response.Item
 
-	lowered bool            // some policy's limit is
-	waits   bool            // holds a place among the waiting
-	open    bool            // some policy could not decide and lets pass
-	ended   []func(ok bool) // recorders
+	text     string          // that keys are cut from
+	subject  degrade.Subject // for gates
+	told     bool            // the fields are on the response
+	asked    int             // how often the policies have refused and their chains were asked
+	answer   answer          // what a chain wants the refusal to say
+	degraded *degrade.Info   // the request proceeds degraded
+	lowered  bool            // some policy's limit is
+	waits    bool            // holds a place among the waiting
+	open     bool            // some policy could not decide and lets pass
+	ended    []func(ok bool) // recorders
 }
 
 // active is one policy that applies to the request.
@@ -175,18 +182,24 @@ type active struct {
 	limit     *limiter.Limit // what applies
 	partition []byte
 
-	take     int   // index of its take, −1 while there is none
-	twin     int   // index of the take of its twin, −1 if there is none
-	bound    int   // index of its bound, −1 if it has none
-	slot     bool  // counted in flight
-	decided  bool  // the take's Decision stands
-	err      error // why it could not be decided
-	violated bool  // the limit refuses
-	lowered  bool  // adjusters have lowered the limit
-	adaptive bool  // the nominal limit would not refuse
-	full     bool  // too many in flight
-	crowded  bool  // could not be held: too many are waiting
-	reported bool  // err has been counted
+	take     int               // index of its take, −1 while there is none
+	twin     int               // index of the take of its twin, −1 if there is none
+	bound    int               // index of its bound, −1 if it has none
+	slot     bool              // counted in flight
+	decided  bool              // the take's Decision stands
+	err      error             // why it could not be decided
+	violated bool              // the limit refuses
+	lowered  bool              // adjusters have lowered the limit
+	adaptive bool              // the nominal limit would not refuse
+	full     bool              // too many in flight
+	crowded  bool              // could not be held: too many are waiting
+	shut     *shut             // a Gate refuses
+	reserve  float64           // share of quota and bound that is for others
+	shed     bool              // violated or full because of the reserve
+	waived   bool              // it has refused, and its chain lets the request proceed
+	last     *limiter.Decision // of a waived policy
+	queued   bool              // it has refused, and passes after a wait
+	reported bool              // err has been counted
 }
 
 var visits = sync.Pool{New: func() any { return new(visit) }}
@@ -221,6 +234,7 @@ func (v *visit) done() {
 	}
 	clear(v.ended)
 	v.active, v.takes, v.bounds, v.items, v.ended = v.active[:0], v.takes[:0], v.bounds[:0], v.items[:0], v.ended[:0]
-	v.look, v.alone, v.waits, v.lowered, v.open = false, false, false, false, false
+	v.look, v.alone, v.waits, v.lowered, v.open, v.told = false, false, false, false, false, false
+	v.text, v.asked, v.answer, v.degraded, v.subject = "", 0, answer{}, nil, degrade.Subject{}
 	visits.Put(v)
 }

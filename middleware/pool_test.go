@@ -41,7 +41,7 @@ func TestKeptPasses(t *testing.T) {
 			for i := range 200 {
 				target := []string{"/", "/", "/no", "/", "/other"}[(k+i)%5]
 				p := g.Enter(httptest.NewRecorder(), request("GET", target), middleware.Entry{})
-				if !p.Proceed() || target == "/other" {
+				if !p.Proceed() {
 					kept = append(kept, p)
 					continue
 				}

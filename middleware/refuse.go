@@ -3,6 +3,7 @@ package middleware
 import (
 	"time"
 
+	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/response"
 )
@@ -10,20 +11,17 @@ import (
 // retryUnavailable is told when nobody knows how long the store will be away.
 const retryUnavailable = 2 * time.Second
 
-// refuse answers a request that does not go on: by the degrade chain where every policy that refuses has one, else by
-// the plain refusal.
+// refuse answers a request that does not go on by the plain refusal.
 func (v *visit) refuse(out outcome) Pass {
 	defer v.done()
 	v.release()
 	v.observeRefused(out)
-	if out == limited {
-		before := v.w.Header()["Retry-After"]
+	if out == limited && !v.told {
 		v.writeHeaders()
-		if v.degradable() {
-			if p, ok := v.degrade(before); ok {
-				return p
-			}
-		}
+	}
+	if v.answer.readOnly {
+		v.tellDegraded(v.w.Header(), degrade.ModeReadOnly)
+		v.observeDegraded(degrade.ModeReadOnly, v.refusal(out).Status(), 0)
 	}
 	if !v.entry.Defer {
 		v.stage.settings.renderer.Refuse(v.w, v.r, v.refusal(out))
@@ -52,23 +50,23 @@ func (v *visit) refusal(out outcome) response.Refusal {
 	longest := time.Duration(-1)
 	for k := range v.active {
 		a := &v.active[k]
-		if a.Shadow || !a.violated && !a.full {
+		if !a.refuses() {
 			continue
 		}
-		if a.violated && !a.adaptive {
+		if a.cause() == degrade.Quota {
 			f.Kind = response.QuotaExceeded
 		}
 		if a.set == response.Off {
 			continue
 		}
 		f.Silent = false
-		if a.violated {
+		if a.violated || a.shut != nil {
 			if f.Policies == nil {
 				f.Policies = a.names[:1:1]
 			} else {
 				f.Policies = append(f.Policies, a.Name)
 			}
-			wait := v.takes[a.take].Decision.RetryAfter
+			wait := v.wait(a)
 			if a.adaptive && wait == limiter.Never {
 				wait = 0 // the limit will move back: nobody knows when
 			}
@@ -83,6 +81,22 @@ func (v *visit) refusal(out outcome) response.Refusal {
 			}
 		}
 	}
-	f.RetryAfter = max(longest, 0)
+	f.RetryAfter = max(longest, v.answer.wait, 0)
+	if v.answer.capacity {
+		f.Kind = response.Overloaded
+	}
+	if v.answer.readOnly && f.Kind == response.Overloaded {
+		f.Kind = response.ReadOnlyService
+	} else if v.answer.readOnly {
+		f.Kind = response.ReadOnlyQuota
+	}
 	return f
+}
+
+// wait is how long a policy that refuses lets the client wait.
+func (v *visit) wait(a *active) time.Duration {
+	if a.shut != nil {
+		return a.shut.Wait
+	}
+	return v.takes[a.take].Decision.RetryAfter
 }

@@ -40,6 +40,7 @@ type stage struct {
 	stores   []store
 	enforced int  // so many of the stores are asked by policies that are no shadows; they come first
 	shadows  bool // some policy is a shadow
+	gated    bool // some policy has a degrade.Gate
 
 	keepsNoKey bool // all stores are forgetful, and no policy has a callback or a bound that keys are given to
 }
@@ -64,7 +65,8 @@ type policy struct {
 	messages *response.Messages
 	names    []string // the name alone, for refusals
 	inflight *response.Policy
-	records  degrade.Recorder
+	records  []degrade.Recorder
+	gates    []degrade.Gate
 	state    *policyState
 	told     told
 	observer limiter.Observer // of the guard, for this policy
@@ -176,7 +178,7 @@ func (c *core) compile(set *settings, policies []Policy) (*snapshot, error) {
 			}
 		}
 		st.subject(p)
-		st.shadows = st.shadows || p.Shadow
+		st.shadows, st.gated = st.shadows || p.Shadow, st.gated || len(p.gates) > 0
 		st.policies = append(st.policies, p)
 		s.policies = append(s.policies, p)
 		s.byName[p.Name] = p
@@ -281,9 +283,7 @@ func (s *settings) check(p *policy, bad func(string, ...any)) {
 		if p.Shadow {
 			bad("Degrade: a Shadow policy refuses nothing that could be degraded")
 		}
-		if degrade.Records(p.Degrade) {
-			p.records = p.Degrade.(degrade.Recorder)
-		}
+		p.records, p.gates = degrade.Find[degrade.Recorder](p.Degrade), degrade.Find[degrade.Gate](p.Degrade)
 	}
 }
 

@@ -38,13 +38,13 @@ func (v *visit) take() outcome {
 		if len(v.takes) == from {
 			continue
 		}
-		ok, err := v.ask(store, from)
+		ok, err := v.askStore(store, from)
 		if err != nil && shadows > from && shadows < len(v.takes) && malformed(err) {
 			// Perhaps only what a shadow policy asks for cannot be decided, and that must not refuse anybody. Nothing has
 			// been taken.
 			v.undecided(shadows, err)
 			v.forget(shadows)
-			ok, err = v.ask(store, from)
+			ok, err = v.askStore(store, from)
 		}
 		switch {
 		case err == nil:
@@ -52,6 +52,10 @@ func (v *visit) take() outcome {
 			if !ok && !v.look {
 				v.refused(from)
 				v.giveBack(from)
+				return limited
+			}
+			if !v.leavesReserves(from) {
+				v.giveBack(len(v.takes))
 				return limited
 			}
 		case isContext(v.r.Context(), err):
@@ -92,7 +96,7 @@ func (v *visit) plan() (queue int, out outcome) {
 	queue = -1
 	for k := range v.active {
 		a := &v.active[k]
-		if a.Limit == nil || a.err != nil {
+		if a.Limit == nil || a.err != nil || a.waived {
 			continue
 		}
 		switch {
@@ -159,7 +163,7 @@ func (v *visit) gather(store int, queue, last bool) (shadows int) {
 func (v *visit) gatherOf(store int, queue, shadow, queues bool) {
 	for k := range v.active {
 		a := &v.active[k]
-		if a.policy.store != store || a.Shadow != shadow || a.Limit == nil || a.err != nil || a.take >= 0 || a.cost == 0 && !v.look {
+		if a.policy.store != store || a.Shadow != shadow || a.Limit == nil || a.err != nil || a.waived || a.take >= 0 || a.cost == 0 && !v.look {
 			continue
 		}
 		if shadow && !queues && a.limit.Algorithm == limiter.LeakyBucket {
@@ -169,7 +173,7 @@ func (v *visit) gatherOf(store int, queue, shadow, queues bool) {
 		v.takes = slices.Grow(v.takes, 1)[:a.take+1]
 		t := &v.takes[a.take] // in place, for an element is large
 		t.MaxDelay, t.Decision = 0, limiter.Decision{}
-		t.Key, t.Limit, t.N, t.Shadow, t.NoCache = a.key, *a.limit, a.cost, shadow, a.Refund != nil
+		t.Key, t.Limit, t.N, t.Shadow, t.NoCache = a.key, *a.limit, a.cost, shadow, a.Refund != nil || a.reserve > 0
 		if queue && a.limit.Algorithm == limiter.LeakyBucket {
 			t.MaxDelay = v.mayWait(a)
 		}
@@ -200,8 +204,8 @@ func (v *visit) mayWait(a *active) time.Duration {
 	return d
 }
 
-// ask lets one limiter decide the takes from from on as one.
-func (v *visit) ask(store, from int) (ok bool, err error) {
+// askStore lets one limiter decide the takes from from on as one.
+func (v *visit) askStore(store, from int) (ok bool, err error) {
 	s := &v.stage.stores[store]
 	if s.batcher == nil {
 		return v.askEach(s.limiter, from)

@@ -3,6 +3,8 @@ package middleware
 import (
 	"context"
 	"slices"
+
+	"github.com/spillway-go/spillway/degrade"
 )
 
 type undecidedKey struct{}
@@ -14,9 +16,13 @@ func Undecided(ctx context.Context) []string {
 	return names
 }
 
-// context is the request's, with the policies that let it pass undecided, behind those of stages before.
+// context is the request's, with the policies that let it pass undecided, behind those of stages before, and the mark of
+// one that proceeds degraded.
 func (v *visit) context() context.Context {
 	ctx := v.r.Context()
+	if v.degraded != nil {
+		ctx = degrade.NewContext(ctx, *v.degraded)
+	}
 	if !v.open {
 		return ctx
 	}

@@ -45,7 +45,7 @@ func (v *visit) verdict(out outcome) Verdict {
 		x.Policies = make([]Standing, 0, len(v.active))
 		for k := range v.active {
 			a := &v.active[k]
-			s := Standing{Policy: a.Name, Decided: a.decided, Violated: a.violated || a.full, InFlight: a.full, Shadow: a.Shadow}
+			s := Standing{Policy: a.Name, Decided: a.decided, Violated: a.violated || a.full || a.shut != nil, InFlight: a.full, Shadow: a.Shadow}
 			if a.take >= 0 {
 				s.Decision = v.takes[a.take].Decision
 			}

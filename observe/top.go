@@ -158,6 +158,10 @@ func blame(reason string) string {
 		return limiter.ReasonAdaptive
 	case limiter.ReasonWaiting:
 		return limiter.ReasonWaiting
+	case limiter.ReasonShed:
+		return limiter.ReasonShed
+	case limiter.ReasonQueue:
+		return limiter.ReasonQueue
 	}
 	return ""
 }

@@ -29,6 +29,9 @@ type Options struct {
 	// NoExpose leaves Access-Control-Expose-Headers alone. Otherwise responses to cross-origin requests list the rate
 	// limit fields there, beside the names already listed, as scripts could not read them.
 	NoExpose bool
+	// DegradedField is the field that names what a refused request got instead, such as "cache"; "": X-RateLimit-Degraded,
+	// "off": none.
+	DegradedField string
 	// Messages are the detail of problem documents by language tag (BCP 47); see [NewMessages]. A policy's own win.
 	Messages map[string]string
 	// Body replaces the body of refusals. It gets the refusal as it is told: RetryAfter is the wait in the header
@@ -46,7 +49,8 @@ type Renderer struct {
 	maxRetry   int64
 	jitter     time.Duration
 	perSecond  int64
-	plain      bool // no option changes how the X fields and Retry-After are made
+	plain      bool   // no option changes how the X fields and Retry-After are made
+	degraded   string // canonical; "": none
 	messages   *Messages
 	body       func(*http.Request, Refusal) (string, []byte)
 }
@@ -71,6 +75,16 @@ func New(o Options) (*Renderer, error) {
 		x.maxRetry = int64(d / time.Second)
 		if d < time.Second || x.maxRetry > maxRetry {
 			errs = append(errs, fmt.Errorf("response: MaxRetryAfter %v is outside 1s…%ds", d, maxRetry))
+		}
+	}
+	switch o.DegradedField {
+	case "":
+		x.degraded = keyDegraded
+	case "off":
+	default:
+		x.degraded = http.CanonicalHeaderKey(o.DegradedField)
+		if !isToken(o.DegradedField) || reserved[x.degraded] {
+			errs = append(errs, fmt.Errorf("response: DegradedField %q is not the name of a field of its own", o.DegradedField))
 		}
 	}
 	if o.Jitter < 0 || o.Jitter > 24*time.Hour {

@@ -189,6 +189,7 @@ var (
 	ownCauses   = []string{limiter.ReasonPanic, limiter.ReasonClientIP} // where no policy is meant
 	reasons     = []string{
 		limiter.ReasonQuota, limiter.ReasonNever, limiter.ReasonInFlight, limiter.ReasonAdaptive, limiter.ReasonWaiting,
+		limiter.ReasonShed, limiter.ReasonReadOnly, limiter.ReasonQueue,
 		limiter.ReasonNoKey, limiter.ReasonUnavailable, limiter.ReasonInvalid, limiter.ReasonUnsupported, limiter.ReasonPanic,
 	}
 	causes = []string{

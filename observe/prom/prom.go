@@ -51,6 +51,7 @@ var (
 
 	rejections = []string{
 		limiter.ReasonQuota, limiter.ReasonNever, limiter.ReasonInFlight, limiter.ReasonAdaptive, limiter.ReasonWaiting,
+		limiter.ReasonShed, limiter.ReasonReadOnly, limiter.ReasonQueue,
 		limiter.ReasonNoKey, limiter.ReasonUnavailable, limiter.ReasonInvalid, limiter.ReasonUnsupported, limiter.ReasonPanic,
 	}
 	faults = []string{
