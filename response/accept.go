@@ -3,6 +3,8 @@ package response
 import (
 	"net/http"
 	"strings"
+
+	"github.com/spillway-go/spillway/internal/negotiate"
 )
 
 const keyAccept = "Accept"
@@ -27,11 +29,11 @@ func acceptsProblem(r *http.Request) bool {
 			name = strings.Trim(name, " \t")
 			switch {
 			case name == "*/*":
-				rest = max(rest, weight(params))
-			case isJSON(name):
-				json = max(json, weight(params))
+				rest = max(rest, negotiate.Weight(params))
+			case negotiate.IsJSON(name):
+				json = max(json, negotiate.Weight(params))
 			case strings.EqualFold(name, "text/plain"), strings.EqualFold(name, "text/html"), strings.EqualFold(name, "text/*"):
-				text = max(text, weight(params))
+				text = max(text, negotiate.Weight(params))
 			}
 		}
 	}
@@ -43,35 +45,4 @@ func acceptsProblem(r *http.Request) bool {
 	}
 	// JSON is refused by name, something else is welcome: then text is the only thing left to send.
 	return json < 0 || rest <= 0 || text == 0
-}
-
-func isJSON(name string) bool {
-	return strings.EqualFold(name, "application/json") || strings.EqualFold(name, typeProblem) ||
-		strings.EqualFold(name, "application/*") || strings.EqualFold(name, "text/json") ||
-		len(name) > 5 && strings.EqualFold(name[len(name)-5:], "+json")
-}
-
-// weight reads the q parameter in thousandths (RFC 9110 section 12.4.2): 1000 without one, and for one that is malformed.
-func weight(params string) int {
-	for params != "" {
-		var p string
-		p, params, _ = strings.Cut(params, ";")
-		p = strings.Trim(p, " \t")
-		if len(p) < 2 || p[0]|0x20 != 'q' || p[1] != '=' {
-			continue
-		}
-		v := p[2:]
-		if v == "" || v[0] != '0' && v[0] != '1' || len(v) > 5 || len(v) > 1 && v[1] != '.' {
-			return 1000
-		}
-		n := int(v[0]-'0') * 1000
-		for i, unit := 2, 100; i < len(v); i, unit = i+1, unit/10 {
-			if v[i] < '0' || v[i] > '9' {
-				return 1000
-			}
-			n += int(v[i]-'0') * unit
-		}
-		return min(n, 1000)
-	}
-	return 1000
 }

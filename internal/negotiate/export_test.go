@@ -1,0 +1,5 @@
+package negotiate
+
+const MaxAnswers = maxAnswers
+
+func (l *Languages) Remembered() int { return len(*l.answers.Load()) }
