@@ -1,0 +1,424 @@
+package leased
+
+import (
+	"math"
+)
+
+// node is one process's part in one key's bucket: what it holds, who waits, and when to call the script. It does no I/O and has
+// no clock: every method is told the instant, in nanoseconds of a clock that never steps. The limiter and the simulator drive
+// the same node. It is not safe for concurrent use.
+//
+// Tokens it may spend without asking are held. They end at the deadline, which is counted from before the call that got them
+// was sent and so comes before the script's own. Tokens for takes that wait are spent when the reply arrives and never held.
+type node struct {
+	terms
+	id    string
+	newID func() string
+
+	held     int64
+	reserved int64 // for batches that are not decided yet: held too, and nobody else's
+	back     int64 // to be given back with the next call; not held any more
+	recorded int64 // the script's record is at least this: nothing given back here may lift what is held above it
+	low      int64 // held at or below it asks for more in the background; −1: not at all
+	deadline int64
+	epoch    uint64 // another one as soon as everything held was dropped
+	since    int64  // when this epoch began
+
+	seq, ack int64
+	calling  bool
+	sent     request
+	sentAt   int64
+	waiters  []*waiter
+
+	window int64 // when the window of arrivals began
+	count  int64 // tokens asked for in it
+	first  int64 // by the arrival that opened it
+	mean   float64
+	last   int64 // when somebody last asked
+
+	quiet     int64 // until then nobody who wants quietFrom tokens or more need ask
+	quietFrom int64
+	away      int64 // until then the store is not asked
+	failures  int
+
+	known   bool // a reply has arrived: level is what was left for anybody at knownAt
+	level   level
+	knownAt int64
+	nodes   int64
+
+	sync    int64 // ns
+	random  func() uint64
+	counted counts
+}
+
+// counts are what a node did since they were last fetched.
+type counts struct {
+	local, calls, failed      uint64
+	granted, returned, wasted uint64 // tokens; wasted: leased or granted, and never spent
+}
+
+// verdict is what becomes of an arrival.
+type verdict uint8
+
+const (
+	taken  verdict = iota + 1
+	denied         // the bucket is known to hold too little
+	failed         // the store is away and nothing is held
+	waits          // a call is needed
+)
+
+// waiter is a take that a call must decide.
+type waiter struct {
+	cost    int64
+	reserve bool // its tokens are to be held for it: they may be given back
+	epoch   uint64
+	verdict verdict
+	done    chan struct{} // of the limiter, closed when the verdict is there
+}
+
+const (
+	// phi is the part of a burst that all nodes together hold beyond the demand of the moment.
+	phi       = 0.5
+	patience  = 5 // ticks the longest wait of the script is
+	longestUp = 16
+)
+
+// newNode returns a node that holds nothing.
+func newNode(t terms, sync, now int64, newID func() string, random func() uint64) *node {
+	return &node{
+		terms: t, id: newID(), newID: newID, low: -1, nodes: 1, sync: sync, random: random, window: now, last: now, since: now,
+	}
+}
+
+// tickNanos is T' in the node's unit.
+func (n *node) tickNanos() int64 { return n.tick * 1000 }
+
+// roll closes the window of arrivals when it is over.
+func (n *node) roll(now int64) {
+	elapsed := now - n.window
+	if elapsed < n.tickNanos() {
+		return
+	}
+	rate := float64(n.count) / float64(elapsed)
+	n.mean += (rate - n.mean) * -math.Expm1(-float64(elapsed)/float64(3*n.tickNanos()))
+	n.window, n.count, n.first = now, 0, 0
+}
+
+// demand is what is asked of this node in tokens per nanosecond: the mean, and half of what the running window has above it, so
+// that a burst is seen at once. Two arrivals do not count: the one that opened the window, and the one on whose account this is
+// reckoned. They are there whenever one looks, and would make nodes of little demand seem to have more.
+func (n *node) demand(now int64) float64 {
+	count := n.count - n.first
+	if len(n.waiters) > 0 {
+		count -= n.waiters[0].cost
+	}
+	more := float64(count) - n.mean*float64(now-n.window)
+	return n.mean + max(0, more)/float64(n.tickNanos())/2
+}
+
+// ahead is how many tokens are worth holding.
+func (n *node) ahead(now int64) int64 {
+	covered := n.demand(now) * float64(n.tickNanos())
+	return int64(min(covered, phi*float64(n.burst)/float64(n.nodes)))
+}
+
+// expire drops what is held when its time is over.
+func (n *node) expire(now int64) {
+	if now >= n.deadline && n.held|n.reserved|n.back|n.recorded != 0 {
+		n.drop(now)
+	}
+}
+
+// drop forgets all that is held, reserved ones too.
+func (n *node) drop(now int64) {
+	n.counted.wasted += uint64(n.held + n.reserved + n.back)
+	n.held, n.reserved, n.back, n.recorded, n.low = 0, 0, 0, 0, -1
+	n.epoch++
+	n.since = now
+}
+
+// relimit changes the limit. What is held above the new burst is given back, and the next arrival tells the script.
+func (n *node) relimit(t terms) {
+	same := n.sameLimit(t)
+	was := n.terms
+	n.terms = t
+	if same {
+		return
+	}
+	if n.held > t.burst {
+		n.back += n.held - t.burst
+		n.held = t.burst
+	}
+	n.level.frac, _ = mulDiv(n.level.frac, t.period, was.period)
+	n.level.whole = min(n.level.whole, t.burst)
+	n.quiet, n.low = 0, math.MaxInt64
+}
+
+// arrive is a take of cost ≥ 1 tokens, at most the burst.
+func (n *node) arrive(now, cost int64) verdict {
+	n.arrived(now, cost)
+	if n.held >= cost {
+		n.held -= cost
+		n.counted.local++
+		return taken
+	}
+	return n.cannot(now, cost)
+}
+
+// reserve is arrive for a take that may be given back: its tokens are held for whoever has the ticket. Where it waits, the waiter
+// gets them.
+func (n *node) reserve(now, cost int64) (verdict, uint64) {
+	n.arrived(now, cost)
+	if n.held >= cost {
+		n.held -= cost
+		n.reserved += cost
+		n.counted.local++
+		return taken, n.epoch
+	}
+	return n.cannot(now, cost), 0
+}
+
+func (n *node) arrived(now, cost int64) {
+	n.roll(now)
+	if n.count == 0 {
+		n.first = cost
+	}
+	n.count += cost
+	n.last = now
+	if now >= n.deadline {
+		n.expire(now)
+	}
+}
+
+func (n *node) cannot(now, cost int64) verdict {
+	switch {
+	case now < n.quiet && cost >= n.quietFrom:
+		n.counted.local++
+		return denied
+	case now < n.away && !n.calling:
+		return failed
+	}
+	return waits
+}
+
+// alive reports whether what was reserved at epoch may still be spent.
+func (n *node) alive(now int64, epoch uint64) bool {
+	n.expire(now)
+	return epoch == n.epoch
+}
+
+// spend takes what was reserved for good. The caller has seen that it is alive.
+func (n *node) spend(cost int64) { n.reserved -= cost }
+
+// release gives back what was reserved at epoch: it is held again.
+func (n *node) release(now, cost int64, epoch uint64) {
+	if n.alive(now, epoch) {
+		n.reserved -= cost
+		n.held += cost
+	}
+}
+
+// refund gives back tokens that were taken at an instant of this epoch, as far as the script's record has room for them, and
+// returns how many.
+func (n *node) refund(now, at, cost int64) int64 {
+	n.expire(now)
+	if at < n.since {
+		return 0
+	}
+	back := max(0, min(cost, n.recorded-n.held-n.reserved-n.back))
+	n.held += back
+	return back
+}
+
+// next returns the call that is due, if one is.
+func (n *node) next(now int64) (request, bool) {
+	if n.calling {
+		return request{}, false
+	}
+	n.expire(now)
+	if len(n.waiters) > 0 {
+		return n.call(now), true
+	}
+	if n.held <= n.low && now >= n.quiet && now >= n.away {
+		if n.low == math.MaxInt64 || n.ahead(now) > n.held {
+			return n.call(now), true
+		}
+	}
+	return request{}, false
+}
+
+// idle returns the call that gives back everything held, if nobody has asked for long enough.
+func (n *node) idle(now int64) (request, bool) {
+	if now-n.last < 2*n.tickNanos() {
+		return request{}, false
+	}
+	return n.leave(now)
+}
+
+// leave returns the call that gives back everything held, if there is something.
+func (n *node) leave(now int64) (request, bool) {
+	n.expire(now)
+	if n.calling || len(n.waiters) > 0 || n.reserved > 0 || n.held+n.back == 0 || now < n.away {
+		return request{}, false
+	}
+	n.back += n.held
+	n.held, n.low = 0, -1
+	return n.send(now, request{step: 1}), true
+}
+
+// call makes the request for those who wait and for what is worth holding beyond.
+func (n *node) call(now int64) request {
+	n.roll(now)
+	q := request{step: 1}
+	if len(n.waiters) > 0 {
+		q.step = n.waiters[0].cost
+	}
+	for _, w := range n.waiters { // those in front who want alike
+		if w.cost != q.step || q.due+w.cost > n.burst {
+			break
+		}
+		q.due += w.cost
+		if !w.reserve {
+			q.spend += w.cost
+		}
+	}
+	if q.step > 1 { // what is held is too little for them, and may be what the bucket lacks
+		n.back += n.held
+		n.held = 0
+	}
+	q.want = min(n.burst, q.due+max(0, n.ahead(now)-n.held))
+	return n.send(now, q)
+}
+
+func (n *node) send(now int64, q request) request {
+	n.seq++
+	q.terms, q.id, q.seq, q.ack = n.terms, n.id, n.seq, n.ack
+	q.kept, q.back = n.held+n.reserved, n.back
+	q.demand = int64(min(max(1, n.demand(now)*1e15), mostDemand))
+	q.dither = int64(n.random() % ditherRange)
+	n.counted.returned += uint64(n.back)
+	n.back, n.recorded = 0, q.kept // from now on the record may be as low as that
+	n.sent, n.sentAt, n.calling = q, now, true
+	n.counted.calls++
+	return q
+}
+
+// reply is the answer to the call seq. It settles those it can and returns them; the others wait for the next call. What is not
+// the answer to the call under way is ignored.
+func (n *node) reply(now, seq int64, r reply) (settled []*waiter) {
+	if !n.calling || seq != n.sent.seq {
+		return nil
+	}
+	n.calling, n.failures, n.away = false, 0, 0
+	n.expire(now)
+	if r.status == statusStale { // somebody else has this name
+		n.drop(now)
+		n.id, n.seq, n.ack = n.newID(), 0, 0
+		return nil
+	}
+	if r.status == statusReset && n.held+n.reserved > 0 {
+		n.drop(now)
+	}
+	sent := n.sent
+	n.ack, n.nodes = seq, max(1, r.nodes)
+	n.known, n.level, n.knownAt = true, r.level, now
+	n.counted.granted += uint64(r.grant)
+	if !sent.sameLimit(n.terms) {
+		n.level.frac, _ = mulDiv(n.level.frac, n.period, sent.period)
+	}
+	ready := min(r.grant, sent.spend)
+	leased := r.grant - ready
+	if deadline := n.sentAt + n.life/100*99*1000; now < deadline {
+		n.deadline = deadline
+		n.held += leased
+		n.recorded = leased
+		if r.status != statusReset {
+			n.recorded += sent.kept
+		}
+		// A reservation that was dropped at the old deadline is in the record still, and nobody's.
+	} else {
+		n.counted.wasted += uint64(leased)
+	}
+	n.low = -1
+	if n.held > 0 {
+		n.low = n.held / 4
+	}
+	n.quiet = 0
+	if r.wait > 0 {
+		jitter := 0.9 + 0.2*float64(n.random()%1024)/1024
+		n.quiet = now + int64(float64(r.wait)*1000*jitter)
+		n.quietFrom = r.whole + 1
+		if r.whole >= sent.step { // there is more, but it is the share of others
+			n.quietFrom = 1
+		} else if need := n.until(sent.step-r.whole, r.frac); sent.due > r.grant {
+			n.quiet = max(n.quiet, now+min(need, patience*n.tick)*1000)
+		}
+	}
+	return n.serve(now, ready)
+}
+
+// serve settles those who wait, in order, from tokens to be spent at once and from what is held.
+func (n *node) serve(now, ready int64) (settled []*waiter) {
+	left := n.waiters[:0]
+	for _, w := range n.waiters {
+		switch {
+		case w.reserve && n.held >= w.cost:
+			n.held -= w.cost
+			n.reserved += w.cost
+			w.verdict, w.epoch = taken, n.epoch
+		case !w.reserve && ready+n.held >= w.cost:
+			now := min(ready, w.cost)
+			ready -= now
+			n.held -= w.cost - now
+			w.verdict = taken
+		case now < n.quiet && w.cost >= n.quietFrom:
+			w.verdict = denied
+		default:
+			left = append(left, w)
+			continue
+		}
+		settled = append(settled, w)
+	}
+	clear(n.waiters[len(left):])
+	n.waiters = left
+	n.counted.wasted += uint64(ready)
+	return settled
+}
+
+// fail says that the call seq got no answer. Who waits for it is told; what is held stays.
+func (n *node) fail(now, seq int64) (settled []*waiter) {
+	if !n.calling || seq != n.sent.seq {
+		return nil
+	}
+	n.calling = false
+	n.counted.failed++
+	pause := n.sync << min(n.failures, 4)
+	n.failures++
+	n.away = now + pause/2 + int64(n.random()%uint64(pause/2+1))
+	settled = append(settled, n.waiters...)
+	for _, w := range settled {
+		w.verdict = failed
+	}
+	clear(n.waiters)
+	n.waiters = n.waiters[:0]
+	return settled
+}
+
+// forsake removes one who waits no longer. What arrives for it goes to others who wait, or is burnt.
+func (n *node) forsake(w *waiter) {
+	for i, o := range n.waiters {
+		if o == w {
+			n.waiters = append(n.waiters[:i], n.waiters[i+1:]...)
+			return
+		}
+	}
+}
+
+// estimate is how many tokens there are for this node at the instant, from what it was last told, and the fraction of one more.
+func (n *node) estimate(now int64) level {
+	v := n.terms.refilled(n.level, (now-n.knownAt)/1000, n.burst)
+	if v.whole += n.held; v.whole >= n.burst {
+		return level{whole: n.burst}
+	}
+	return v
+}
