@@ -1,0 +1,3 @@
+package degrade
+
+func PathsOf(route string) []string { return pathsOf(route) }
