@@ -129,6 +129,7 @@ if own then
     own = false -- another life of the node, or of the data
   else
     whole = whole + lost + back
+    out = out + kept
   end
   cap()
 end
@@ -165,7 +166,7 @@ end
 whole = whole - grant
 leased = max(0, grant - spend)
 held = kept + leased
-out = out + held
+out = out + leased
 local told = nodes + 1
 if held > 0 or scarce and want > 0 then
   all, nodes = all + demand, nodes + 1

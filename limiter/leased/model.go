@@ -161,6 +161,7 @@ func (b *bucket) acquire(now int64, q request) reply {
 			known = false
 		} else {
 			b.whole += lost + q.back
+			b.out += q.kept
 		}
 		b.cap()
 	}
@@ -204,7 +205,7 @@ func (b *bucket) acquire(now int64, q request) reply {
 	b.whole -= grant
 	leased := max(0, grant-q.spend)
 	held := q.kept + leased
-	b.out += held
+	b.out += leased
 	out.grant, out.level, out.nodes = grant, b.level, b.nodes+1
 	if held > 0 || scarce && q.want > 0 {
 		b.demand += q.demand

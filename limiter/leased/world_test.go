@@ -35,7 +35,7 @@ type world struct {
 	went   int64
 	names  int
 	ran    faultCounts
-	lost   bool // Redis has lost data: nodes hold what nobody has a record of
+	lost   bool                                  // Redis has lost data: nodes hold what nobody has a record of
 	settle func(n *simNode, cost int64, ok bool) // sees every decision; nil: nobody
 }
 

@@ -1,0 +1,146 @@
+package leased
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-go/spillway/internal/redistest"
+	"github.com/spillway-go/spillway/limiter"
+)
+
+// timed is the script with its clock in two more arguments.
+func timed(t testing.TB) *redis.Script {
+	const clock = "local t = call('TIME')"
+	require.Equal(t, 1, strings.Count(source, "'TIME'"))
+	require.Equal(t, 1, strings.Count(source, clock))
+	return redis.NewScript(strings.Replace(source, clock, "local t = {ARGV[3], ARGV[4]}", 1))
+}
+
+// stored reads the state of a key back.
+func stored(t testing.TB, c *redis.Client, key string) *bucket {
+	fields := c.HGetAll(t.Context(), key).Val()
+	if len(fields) == 0 { // nobody but looked
+		return &bucket{records: map[string]record{}}
+	}
+	number := func(s string, i int) float64 {
+		return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[8*i : 8*i+8])))
+	}
+	h := fields["h"][1:]
+	whole := func(i int) int64 { return int64(number(h, i)) }
+	b := &bucket{
+		terms: terms{rate: whole(0), period: whole(1), burst: whole(2)}, level: level{whole(3), whole(4)},
+		seen: true, at: whole(5), out: whole(6), demand: whole(7), nodes: whole(8), next: whole(9), records: map[string]record{},
+	}
+	for id, r := range fields {
+		if id == "h" {
+			continue
+		}
+		v := func(i int) int64 { return int64(number(r, i)) }
+		b.records[id] = record{
+			seq: v(0), held: v(1), demand: v(2), leased: v(3), credit: number(r, 4), at: v(5), expiry: v(6),
+			last: reply{status: v(7), grant: v(8), level: level{v(9), v(10)}, wait: v(11), nodes: v(12)},
+		}
+	}
+	return b
+}
+
+// The script and the model answer alike and leave alike, to the last bit: for random calls in any order, with any clock, under
+// limits from one extreme to the other that change all the time.
+func TestScriptIsTheModel(t *testing.T) {
+	c, s := redistest.Shared(t).Client(), timed(t)
+	limits := []limiter.Limit{
+		limiter.PerSecond(100), limiter.PerSecond(2000), limiter.Per(7, 3*time.Second), limiter.Per(700, 333*time.Millisecond).WithBurst(50),
+		limiter.Per(1, limiter.MaxPeriod).WithBurst(5), limiter.Per(limiter.MaxRate, limiter.MinPeriod), limiter.Per(limiter.MaxRate, limiter.MaxPeriod),
+		limiter.Per(999_999_937, limiter.MaxPeriod-time.Microsecond).WithBurst(limiter.MaxRate), limiter.PerSecond(1), limiter.Per(1, time.Microsecond),
+	}
+	runs, steps := 60, 250
+	if raceEnabled || testing.Short() {
+		runs, steps = 20, 100
+	}
+	seen := map[int64]int{}
+	for run := range runs {
+		rng := rand.New(rand.NewPCG(uint64(run), 5))
+		key := fmt.Sprintf("differential:%d:{%d}", time.Now().UnixNano(), run)
+		b := &bucket{}
+		now := int64(1_800_000_000_000_000) + rng.Int64N(1e9)
+		l := limits[run%len(limits)]
+		seqs, last := map[string]int64{}, map[string]request{}
+		for step := range steps {
+			switch rng.IntN(20) {
+			case 0:
+				now += rng.Int64N(5_000_000)
+			case 1:
+				now -= rng.Int64N(2_500_000)
+			case 2:
+				now += rng.Int64N(3_600_000_000)
+			case 3:
+				now -= rng.Int64N(3_600_000_000)
+			case 4:
+				l = limits[rng.IntN(len(limits))]
+			default:
+				now += rng.Int64N(60_000)
+			}
+			id := fmt.Sprintf("n%d", rng.IntN(4))
+			q := request{terms: newTerms(l, sync100), id: id, demand: 1 + rng.Int64N(1e12), dither: rng.Int64N(ditherRange), step: 1}
+			seqs[id]++
+			q.seq, q.ack = seqs[id], seqs[id]-1
+			known := b.records[id]
+			q.kept = rng.Int64N(known.held + 1)
+			q.back = rng.Int64N(known.held - q.kept + 1)
+			if rng.IntN(2) == 0 {
+				q.step = 1 + rng.Int64N(min(q.burst, 12))
+			}
+			q.spend = q.step * rng.Int64N(max(1, min(q.burst/q.step, 20)))
+			q.due = q.spend
+			if rng.IntN(3) == 0 {
+				q.due += rng.Int64N(5)
+			}
+			q.due = min(q.due, q.burst)
+			q.want = min(q.burst, q.due+rng.Int64N(max(2, q.burst/8)))
+			switch rng.IntN(12) {
+			case 0: // the same again, or one that is late
+				if was, ok := last[id]; ok {
+					q, seqs[id] = was, seqs[id]-1
+				}
+			case 1:
+				q.seq, seqs[id] = max(1, q.seq-2), seqs[id]-1
+			case 2:
+				q.ack = max(0, q.ack-1)
+			case 3:
+				q.ack = 0
+			case 4:
+				q.kept += 1 + rng.Int64N(10)
+			case 5:
+				q.seq, seqs[id] = 0, seqs[id]-1
+			case 6:
+				q.want, q.due, q.spend, q.step, q.kept = 0, 0, 0, 1, 0
+			}
+			last[id] = q
+			text, err := s.Run(t.Context(), c, []string{key}, id, q.append(nil), now/1_000_000, now%1_000_000).Text()
+			require.NoError(t, err)
+			any := request{want: never, terms: terms{burst: never, period: never, tick: never / patience}} // a repeated reply is to what was asked first
+			got, err := parseReply(text, &any)
+			require.NoError(t, err, "run %d step %d: %+v", run, step, q)
+			want := b.acquire(now, q)
+			require.Equal(t, want, got, "run %d step %d: %+v", run, step, q)
+			seen[got.status]++
+			if step%5 == 0 {
+				model := b.clone()
+				model.tick, model.life = 0, 0 // told with every call
+				require.Equal(t, model, stored(t, c, key), "run %d step %d: %+v", run, step, q)
+			}
+			if b.seen {
+				require.LessOrEqual(t, b.whole+min(b.out, b.burst), b.burst)
+			}
+		}
+	}
+	require.Positive(t, min(seen[statusOK], seen[statusReset], seen[statusStale]))
+}
