@@ -33,10 +33,10 @@ const (
 	keptLevels     = int(CriticalPlus) * placesPerClass // from here on nothing is reserved for others
 )
 
-// shedReserve is the share of a quota that a request of a level leaves to those above. CriticalPlus leaves nothing, all others
-// leave keep; what is not kept for CriticalPlus belongs to the levels in equal parts, those of CriticalPlus included. So
-// CriticalPlus always has keep, every other class has (1−keep)/4 that none below can use, and the lowest level still has
-// the uppermost (1−keep)/4 of a quota that few use.
+// shedReserve is the share of a quota that a request of a level leaves to those above. CriticalPlus leaves nothing and the
+// highest level below it keep; from there on each level leaves (1−keep)/500 more than the one above it. So CriticalPlus
+// always has keep, Critical and SheddablePlus each have (1−keep)/4 that no class below can use, and to the lowest level there
+// is the uppermost (1−keep)/4 of a quota that few use.
 func shedReserve(level int, keep float64) float64 {
 	if level >= keptLevels {
 		return 0

@@ -113,7 +113,7 @@ func (h *shed) class(r *keyfunc.Request) (class Class) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			h.panicked.Store(&p)
+			h.remember(p)
 			class = Sheddable
 		}
 	}()
@@ -123,13 +123,16 @@ func (h *shed) class(r *keyfunc.Request) (class Class) {
 	return class
 }
 
+// remember is a function of its own, as panicked is moved to the heap.
+func (h *shed) remember(panicked any) { h.panicked.Store(&panicked) }
+
 // place is where in its class a request stands, 0 to 124.
 func (h *shed) place(s *Subject) (place int) {
 	id := s.Key.ID
 	if h.cfg.By != nil {
 		defer func() {
 			if p := recover(); p != nil {
-				h.panicked.Store(&p)
+				h.remember(p)
 				place = 0
 			}
 		}()
