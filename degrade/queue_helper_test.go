@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -68,6 +69,18 @@ func newDesk(t testing.TB, c degrade.QueueConfig, l limiter.Limit) *desk {
 
 func keyOf(id string) limiter.Key { return limiter.Key{Space: "p", ID: id} }
 
+func (g *desk) current() limiter.Limit {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.limit
+}
+
+func (g *desk) change(l limiter.Limit) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.limit = l
+}
+
 // spend takes n units of a key past the queue.
 func (g *desk) spend(t testing.TB, id string, n int) {
 	t.Helper()
@@ -88,14 +101,15 @@ func (g *desk) serve(ctx context.Context, v visit) visit {
 }
 
 func (g *desk) pass(ctx context.Context, v *visit) {
-	gate := g.queue.(degrade.Gate)
+	queue := g.queue
+	gate := queue.(degrade.Gate)
 	req := new(keyfunc.Request)
 	subject := func() *degrade.Subject {
 		return &degrade.Subject{Request: req, Key: v.key, Cost: v.cost, Now: time.Now()}
 	}
 	decide := func() (d limiter.Decision) {
 		var err error
-		if d, err = g.store.Allow(ctx, v.key, g.limit, v.cost); err != nil {
+		if d, err = g.store.Allow(ctx, v.key, g.current(), v.cost); err != nil {
 			panic(err)
 		}
 		d.Via = g.via
@@ -109,7 +123,7 @@ func (g *desk) pass(ctx context.Context, v *visit) {
 		}
 		return d
 	}
-	d := limiter.Decision{Limit: g.limit}
+	d := limiter.Decision{Limit: g.current()}
 	hint := gate.Before(subject())
 	if v.shut = hint.Shut; v.shut {
 		gate.After(subject(), degrade.Verdict{})
@@ -123,7 +137,7 @@ func (g *desk) pass(ctx context.Context, v *visit) {
 			Policy: "p", Violated: []string{"p"}, Key: v.key, Cost: v.cost, Decision: d, RetryAfter: max(d.RetryAfter, hint.Wait), Asked: asked,
 			Request: req, Place: g.place, Mode: degrade.ModeQueue,
 		}
-		out := g.queue.Degrade(httptest.NewRecorder(), request(ctx), x)
+		out := queue.Degrade(httptest.NewRecorder(), request(ctx), x)
 		v.outs, v.told = append(v.outs, out), x.Wait
 		v.gone = ctx.Err() != nil
 		if out != degrade.Again || v.gone {
@@ -184,3 +198,6 @@ func deny(ctx context.Context, h degrade.Handler, d degrade.Denial, wait time.Du
 func request(ctx context.Context) *http.Request {
 	return httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx)
 }
+
+// borrow returns b as a string that changes with it, as keys do that are cut from a request's buffer.
+func borrow(b []byte) string { return unsafe.String(&b[0], len(b)) }
