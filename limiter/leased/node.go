@@ -2,6 +2,8 @@ package leased
 
 import (
 	"math"
+
+	"github.com/spillway-go/spillway/limiter"
 )
 
 // node is one process's part in one key's bucket: what it holds, who waits, and when to call the script. It does no I/O and has
@@ -73,7 +75,11 @@ type waiter struct {
 	reserve bool // its tokens are to be held for it: they may be given back
 	epoch   uint64
 	verdict verdict
-	done    chan struct{} // of the limiter, closed when the verdict is there
+
+	// Of the limiter.
+	done     chan struct{} // closed when the verdict is there
+	decision limiter.Decision
+	err      error
 }
 
 const (
@@ -258,7 +264,8 @@ func (n *node) idle(now int64) (request, bool) {
 // leave returns the call that gives back everything held, if there is something.
 func (n *node) leave(now int64) (request, bool) {
 	n.expire(now)
-	if n.calling || len(n.waiters) > 0 || n.reserved > 0 || n.held+n.back == 0 || now < n.away {
+	// A record of what has been spent is worth a call as well: until it is gone the bucket does not fill up.
+	if n.calling || len(n.waiters) > 0 || n.reserved > 0 || n.held+n.back+n.recorded == 0 || now < n.away {
 		return request{}, false
 	}
 	n.back += n.held

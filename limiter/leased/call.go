@@ -1,0 +1,138 @@
+package leased
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spillway-go/spillway/internal/rediscall"
+	"github.com/spillway-go/spillway/limiter"
+)
+
+// start makes a call in the background. false: the limiter is closed, and there are none any more. e is locked.
+func (l *Limiter) start(e *entry, q request) bool {
+	if !l.begin() {
+		return false
+	}
+	go l.run(e, q)
+	return true
+}
+
+func (l *Limiter) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return false
+	}
+	l.running.Add(1)
+	return true
+}
+
+// run makes a call, and those that are due when it is over. One key has at most one call under way.
+func (l *Limiter) run(e *entry, q request) {
+	defer l.running.Done()
+	for {
+		r, err := l.call(context.Background(), e, &q)
+		e.mu.Lock()
+		now := l.now()
+		l.answered(e, now, q.seq, r, err)
+		again := false
+		if q, again = e.node.next(now); again && l.isStopped() {
+			l.finish(e, now, e.node.fail(now, q.seq), errClosed)
+			again = false
+		}
+		e.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+func (l *Limiter) isStopped() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stopped
+}
+
+// answered tells the node and those who wait what came of a call. e is locked.
+func (l *Limiter) answered(e *entry, now, seq int64, r reply, err error) {
+	if err != nil {
+		e.err = err
+		l.finish(e, now, e.node.fail(now, seq), err)
+		return
+	}
+	settled := e.node.reply(now, seq, r)
+	if e.dead && e.node.held > 0 { // reset meanwhile, or forgotten: nobody may spend it
+		e.node.drop(now)
+	}
+	l.finish(e, now, settled, nil)
+	if e.node.recorded > 0 && !e.dead {
+		l.hold(e)
+	}
+}
+
+// finish lets those go who need not wait any more. e is locked.
+func (l *Limiter) finish(e *entry, now int64, settled []*waiter, err error) {
+	for _, w := range settled {
+		if w.verdict == failed {
+			w.err = err
+		} else {
+			l.decide(&w.decision, e, now, int(w.cost), w.verdict == taken, limiter.ViaStore)
+		}
+		close(w.done)
+	}
+}
+
+// call makes the round trip.
+func (l *Limiter) call(ctx context.Context, e *entry, q *request) (r reply, err error) {
+	defer contain(&err)
+	start := time.Now()
+	text, err := l.client.Run(ctx, script, []string{e.rendered}, q.id, q.append(nil))
+	l.observe("lease", start, int(q.want), err)
+	return l.read(text, q, err)
+}
+
+func (l *Limiter) read(text string, q *request, err error) (reply, error) {
+	if err != nil {
+		return reply{}, err
+	}
+	r, err := parseReply(text, q)
+	if err != nil {
+		return reply{}, fmt.Errorf("%w: leased: %w", limiter.ErrInvalid, err)
+	}
+	return r, nil
+}
+
+// contain turns a panic into an error: of a hook of the client, which must not leave others waiting.
+func contain(err *error) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("%w: leased: panic: %v", limiter.ErrInvalid, v)
+	}
+}
+
+// observe tells of a call, and of the first that fails or works again.
+func (l *Limiter) observe(op string, start time.Time, n int, err error) {
+	if cause := rediscall.Cause(err); cause != "canceled" && cause != "deadline" {
+		if away := err != nil; l.away.Load() != away && l.away.CompareAndSwap(!away, away) && l.log != nil {
+			if away {
+				l.log.Error("leased: Redis does not answer; what is leased is spent, and then decisions fail", "name", l.name, "err", err)
+			} else {
+				l.log.Info("leased: Redis answers again", "name", l.name)
+			}
+		}
+	}
+	e := limiter.Event{Kind: limiter.EventStore, Time: start, Name: l.name, Op: op, Duration: time.Since(start), N: n, Err: err}
+	if err != nil {
+		e.Reason = rediscall.Cause(err)
+	}
+	l.tell(e)
+}
+
+// tell shows an event. An observer's fault is not the decision's.
+func (l *Limiter) tell(e limiter.Event) {
+	if l.observer == nil {
+		return
+	}
+	defer func() { _ = recover() }()
+	l.observer.Observe(e)
+}

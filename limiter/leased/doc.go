@@ -1,0 +1,35 @@
+// Package leased is a token bucket for a cluster that decides without a network: each process spends quota it has leased from
+// Redis, and asks for more in the background, ahead of demand. A busy key costs each process about one call in Config.Sync
+// whatever its traffic; a key that is asked for seldom costs a call for each take, as with package redislimit.
+//
+// # The promise
+//
+// In every interval of length t, all processes together admit at most Burst + Rate·t/Period units: for any number of processes,
+// for crashes, for messages that are lost, late or sent twice, and for processes that are cut off. Leases are taken from the
+// bucket before they are spent, and a token is at any time either in the bucket, or held by one process, or gone. The
+// interval counts to the clock of Redis; where it is measured at the processes, units that were waited for may pass later than
+// they were counted, by the time of one reply.
+//
+// The exceptions are those of any store. A replica that takes over has not heard of the last grants, and grants as much again:
+// at most Rate times what it is behind, and at most one Burst. A flush gives one more Burst, beside what is held. A clock of
+// Redis that jumps ahead mints what it jumped over, at most a Burst, and may forget what is held. A [limiter.Refunder]'s refund
+// is not counted as admitted.
+//
+// # What it costs
+//
+// What others hold cannot be taken here: all processes together hold at most half of Burst beyond the demand of the moment, so a
+// single take of more than half the Burst may be refused while they do. What a process holds that dies comes back when its
+// lease ends, after five times Sync and at least a second. A lowered Burst acts at once on what is not leased, and on what is
+// when its lease ends.
+//
+// When Redis is away a process spends what it holds until its lease ends, and then fails with [limiter.ErrUnavailable]; it tries
+// again after Sync and then less and less often, up to 16 times that. Put package fallback around it to decide then.
+//
+// # Decisions
+//
+// Remaining and the waits follow from what Redis last told and what is held: they never say more than Burst, and what other
+// processes hold is not in them. RetryAfter is when this process can serve such a take if no other process takes it first. Via
+// is ViaLease where no call was needed, and ViaStore where the take waited for one.
+//
+// Only [limiter.TokenBucket] limits can be leased; a window or a queue is not a sum of parts. See [Limiter.Serves].
+package leased

@@ -1,0 +1,75 @@
+package leased
+
+import (
+	"sync"
+	"time"
+)
+
+// Stats are what a limiter did since it was made, and what it holds now.
+type Stats struct {
+	Keys   int   // known in this process
+	Leases int   // keys for which something is held
+	Held   int64 // tokens held
+	// Staleness is how long ago the oldest lease that is held was told about by Redis.
+	Staleness time.Duration
+
+	Local    uint64 // decisions without a call
+	Calls    uint64 // calls for tokens, and to give some back
+	Failed   uint64 // calls without an answer
+	Granted  uint64 // tokens that Redis granted
+	Returned uint64 // tokens given back
+	// Stranded are tokens that were granted and not spent: their lease ended, or whoever waited for them had left.
+	Stranded uint64
+}
+
+// Stats returns them. It looks at every key: once in some seconds is often enough.
+func (l *Limiter) Stats() Stats {
+	sum := l.retired.get()
+	s := Stats{}
+	now := l.now()
+	for _, e := range l.table.all() {
+		e.mu.Lock()
+		if !e.dead {
+			e.node.expire(now)
+			s.Keys++
+			s.Held += e.node.held
+			if e.node.held > 0 {
+				s.Leases++
+				s.Staleness = max(s.Staleness, time.Duration(now-e.node.knownAt))
+			}
+			sum.add(&e.node.counted)
+		}
+		e.mu.Unlock()
+	}
+	s.Local, s.Calls, s.Failed = sum.local, sum.calls, sum.failed
+	s.Granted, s.Returned, s.Stranded = sum.granted, sum.returned, sum.wasted
+	return s
+}
+
+func (c *counts) add(o *counts) {
+	c.local += o.local
+	c.calls += o.calls
+	c.failed += o.failed
+	c.granted += o.granted
+	c.returned += o.returned
+	c.wasted += o.wasted
+}
+
+// retired are the counts of keys that were forgotten.
+type retired struct {
+	mu  sync.Mutex
+	sum counts
+}
+
+func (r *retired) add(c *counts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sum.add(c)
+	*c = counts{}
+}
+
+func (r *retired) get() counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sum
+}
