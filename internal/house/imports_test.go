@@ -46,8 +46,8 @@ var rules = []rule{
 	{folder: "limiter/fallback", own: []string{"limiter", "limiter/memory", internal}, foreign: []string{goRedis, "github.com/sony/gobreaker/v2"}},
 	{folder: "limiter/...", own: []string{"limiter", internal}},
 	{folder: "response", own: []string{"limiter", internal}, foreign: []string{"golang.org/x/text"}},
-	// Who a recorded response belongs to is a key.
-	{folder: "degrade", own: []string{"limiter", "keyfunc", internal}},
+	// Who a recorded response belongs to is a key, and recording must not hide what a writer can do.
+	{folder: "degrade", own: []string{"limiter", "keyfunc", internal}, foreign: []string{"github.com/felixge/httpsnoop"}},
 	// No store and no framework. httpsnoop wraps writers without hiding what they can do.
 	{folder: "middleware", own: []string{"limiter", "keyfunc", "response", "degrade", internal}, foreign: []string{"github.com/felixge/httpsnoop"}},
 	// The table of requests that all adapters run: tests alone.
@@ -71,6 +71,8 @@ var rules = []rule{
 	{folder: "observe/files"}, // files, and their tests
 	{folder: "observe/prom", own: []string{"limiter", internal}, foreign: []string{prom}},
 	{folder: "client", own: []string{"limiter", "keyfunc", "response", internal}},
+	// How a client's wishes are read.
+	{folder: "internal/negotiate", foreign: []string{"golang.org/x/text"}},
 	// What the limiters on Redis share, and the servers their tests start.
 	{folder: "internal/rediscall", own: []string{"limiter"}, foreign: []string{goRedis}},
 	{folder: "internal/redistest", foreign: []string{goRedis}},
