@@ -65,7 +65,13 @@ func TestLatchState(t *testing.T) {
 		"silence":      {0.5, []latchStep{{0, 0, 20, true, 10 * s}, {14999, 0, 0, true, time.Millisecond}, {15000, 0, 0, false, 0}}},
 		"long silence": {0.5, []latchStep{{0, 0, 20, true, 10 * s}, {1e9, 0, 0, false, 0}, {1e9, 0, 20, true, 10 * s}}},
 		// A late reading counts at the newest instant, and takes nothing back.
-		"late": {0.5, []latchStep{{3000, 0, 10, false, 0}, {0, 0, 10, true, 10 * s}, {7999, 0, 0, true, 10 * s}, {17999, 0, 0, true, time.Millisecond}, {18000, 0, 0, false, 0}}},
+		"late": {0.5, []latchStep{
+			{3000, 0, 10, false, 0},
+			{0, 0, 10, true, 10 * s},
+			{7999, 0, 0, true, 10 * s},
+			{17999, 0, 0, true, time.Millisecond},
+			{18000, 0, 0, false, 0},
+		}},
 		// A clock set back by an hour is not waited for.
 		"set back": {0.5, []latchStep{
 			{3_600_000, 0, 20, true, 10 * s},
@@ -154,7 +160,8 @@ func TestLatchStateProperty(t *testing.T) {
 		now := time.Duration(0)
 		switches := 0
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			now += time.Duration(rapid.OneOf(rapid.IntRange(0, 700), rapid.IntRange(0, 6000), rapid.Just(500), rapid.Just(10_000), rapid.IntRange(0, 40_000)).Draw(t, "ms")) * time.Millisecond
+			step := rapid.OneOf(rapid.IntRange(0, 700), rapid.IntRange(0, 6000), rapid.Just(500), rapid.Just(10_000), rapid.IntRange(0, 40_000))
+			now += time.Duration(step.Draw(t, "ms")) * time.Millisecond
 			was := l.On()
 			l.Advance(latchBegin.Add(now))
 			m.advance(now)

@@ -15,7 +15,8 @@ import (
 // reads and everything else for writes, one request at a time.
 //
 // A request that names another method than these three in X-HTTP-Method-Override, X-HTTP-Method or X-Method-Override is a
-// write whatever the settings: something further in may obey it.
+// write whatever the settings: something further in may obey it. Where a service obeys a field of a form, such as _method,
+// Writes has to tell.
 type ReadOnlyConfig struct {
 	// ReadRoutes are further reads, as [http.ServeMux] patterns: "POST /search", "POST /login". They are matched, each on its
 	// own, against the path and against the pattern of the framework's route; either is a match. A path that routers read in
@@ -29,9 +30,9 @@ type ReadOnlyConfig struct {
 	Writes func(*keyfunc.Request) bool
 
 	// Latch, if not 0, is the share of refusals among the policy's decisions of 5 s, over all its keys, from which on all
-	// writes are refused without asking the policy, so that clients do not see it flap: 0 < Latch ≤ 1. Writes are let in
-	// again when the share has stayed under half of Latch for 10 s. Fewer than 20 decisions in 5 s are no share. Reads are
-	// asked of the policy as usual.
+	// writes are refused without asking the policy, with a 503, so that clients do not see it flap: 0 < Latch ≤ 1. Writes are
+	// let in again when the share has stayed under half of Latch for 10 s. Fewer than 20 decisions in 5 s are no share. Reads
+	// are asked of the policy as usual.
 	//
 	// It is for limits of a whole service. Where each caller has a quota of its own, one caller who asks more often than
 	// all the others together can shut writes for all.

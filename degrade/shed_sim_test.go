@@ -122,7 +122,9 @@ func (g shedRandomly) Before(s *degrade.Subject) degrade.Hint {
 
 func (shedRandomly) After(*degrade.Subject, degrade.Verdict) {}
 
-func classOf(r *keyfunc.Request) degrade.Class { return degrade.Class(r.Header.Get("X-Class")[0] - '0') }
+func classOf(r *keyfunc.Request) degrade.Class {
+	return degrade.Class(r.Header.Get("X-Class")[0] - '0')
+}
 
 // At twice the load the important are served wholly, and of the class at the border some callers wholly and the others not
 // at all. Without, every class loses half, and hardly anybody has a second without a refusal twice.

@@ -136,7 +136,9 @@ func TestShedHashIsFixed(t *testing.T) {
 // The square deviation stays within what chance gives once in ten million times.
 func TestShedSpread(t *testing.T) {
 	const each = 400
-	for form, text := range map[string]string{"numbers": "user=%d", "addresses": "ip=10.0.%d.7", "hex": "tenant=%08x", "long": "tenant=a-rather-long-name-of-a-tenant|user=%d"} {
+	for form, text := range map[string]string{
+		"numbers": "user=%d", "addresses": "ip=10.0.%d.7", "hex": "tenant=%08x", "long": "tenant=a-rather-long-name-of-a-tenant|user=%d",
+	} {
 		for _, rotate := range []time.Duration{0, time.Hour} {
 			var n [degrade.PlacesPerClass]int
 			for k := range each * len(n) {
