@@ -26,7 +26,7 @@ const (
 	maxShards = 16
 	minShard  = 4 << 20
 	// entrySize is what an entry costs beside its key and copies: its own fields and its place in the map.
-	entrySize = 128
+	entrySize = 256
 )
 
 // MemoryStore is a [Store] of bounded size in this process that forgets what has not been used for longest. It is safe for
