@@ -14,12 +14,13 @@ import (
 
 func TestClassOfRoutes(t *testing.T) {
 	class, err := degrade.ClassOfRoutes(map[degrade.Class][]string{
-		degrade.CriticalPlus: {"POST /checkout", "POST /pay/"}, degrade.Sheddable: {"/"}, degrade.SheddablePlus: {"GET /things/{id}"},
+		degrade.CriticalPlus: {"POST /checkout", "POST /pay/"}, degrade.Sheddable: {"GET /batch"}, degrade.SheddablePlus: {"GET /things/{id}"},
 	}, degrade.Critical)
 	require.NoError(t, err)
 	for target, want := range map[string]degrade.Class{
-		"POST /checkout": degrade.CriticalPlus, "POST /pay/1": degrade.CriticalPlus, "GET /checkout": degrade.Sheddable,
-		"GET /things/1": degrade.SheddablePlus, "GET /things/1/2": degrade.Sheddable, "HEAD /things/1": degrade.SheddablePlus,
+		"POST /checkout": degrade.CriticalPlus, "POST /pay/1": degrade.CriticalPlus, "GET /checkout": degrade.Critical, "GET /batch": degrade.Sheddable,
+		"GET //things/1": degrade.Sheddable, "GET /other/": degrade.Critical, "GET /x/../y": degrade.Sheddable, "GET /a%2Fb": degrade.Sheddable,
+		"GET /": degrade.Critical, "GET /things/1": degrade.SheddablePlus, "GET /things/1/2": degrade.Critical, "HEAD /things/1": degrade.SheddablePlus,
 	} {
 		method, path, _ := strings.Cut(target, " ")
 		var r keyfunc.Request

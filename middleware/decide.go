@@ -196,7 +196,7 @@ func (v *visit) enterInFlight() outcome {
 		}
 		var n int
 		var ok bool
-		bound := a.InFlight - a.reserved(a.InFlight)
+		bound := a.InFlight - a.reserved(a.InFlight, 1)
 		if v.alone {
 			n, ok = a.state.inflight.look(a.id, bound)
 		} else {

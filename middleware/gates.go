@@ -88,12 +88,13 @@ func (v *visit) hear(a *active, g degrade.Gate, x degrade.Verdict) {
 	g.After(v.subjectOf(a), x)
 }
 
-// reserved is how many of quota units the request must leave to others.
-func (a *active) reserved(quota int) int {
+// reserved is how many of quota units a request of that cost must leave to others. While nobody uses any, it fits: a small
+// quota would be closed to the less important for ever otherwise.
+func (a *active) reserved(quota, cost int) int {
 	if !(a.reserve > 0) {
 		return 0
 	}
-	return int(math.Ceil(min(a.reserve, 1)*float64(quota) - 1e-9))
+	return max(0, min(int(math.Ceil(min(a.reserve, 1)*float64(quota)-1e-9)), quota-cost))
 }
 
 // leavesReserves reports whether the takes from from on leave what gates have reserved; those that do not become refusals,
@@ -110,7 +111,7 @@ func (v *visit) leavesReserves(from int) bool {
 			continue
 		}
 		d := &v.takes[a.take].Decision
-		reserved := a.reserved(a.limit.Quota())
+		reserved := a.reserved(a.limit.Quota(), a.cost)
 		if missing := reserved - d.Remaining; missing > 0 {
 			ok, a.violated, a.shed = false, true, true
 			d.RetryAfter = untilBack(d, a.limit, missing)

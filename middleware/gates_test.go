@@ -173,6 +173,14 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// However large the reserve of a small quota, somebody who comes alone is served.
+func TestReserveOfSmallQuota(t *testing.T) {
+	x := newGate(func(*degrade.Subject) degrade.Hint { return degrade.Hint{Reserve: 0.9} })
+	g := guardOf(t, policy{Name: "a", Limit: limiter.PerDay(3), InFlight: 2, Degrade: x})
+	require.Equal(t, 200, get(g, "192.0.2.7").Code)
+	require.Equal(t, 503, get(g, "192.0.2.7").Code)
+}
+
 // Of a bound on requests in flight a share is left to others too.
 func TestReserveInFlight(t *testing.T) {
 	reserve := 0.5
