@@ -48,8 +48,7 @@ func (p *Pages) addressOf(buf []byte, r *keyfunc.Request, policy string) address
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.Host)))
 	b = appendLower(b, r.Host)
-	sent, _, _ := strings.Cut(r.RequestURI, "?")
-	b = appendField(b, sent)
+	b = appendField(b, pathOf(r.RequestURI))
 	// Something further out may have rewritten the path, by what nobody here knows.
 	b = appendField(b, r.URL.EscapedPath())
 	b, telling := p.appendQuery(b, r.URL)
@@ -62,6 +61,19 @@ func (p *Pages) addressOf(buf []byte, r *keyfunc.Request, policy string) address
 		p.partition(&a, r)
 	}
 	return a
+}
+
+// pathOf is the path of a request as it was sent. Proxies may send scheme and host before it, RFC 9112 3.2.2.
+func pathOf(uri string) string {
+	uri, _, _ = strings.Cut(uri, "?")
+	if strings.HasPrefix(uri, "/") {
+		return uri
+	}
+	_, rest, _ := strings.Cut(uri, "://")
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		return rest[i:]
+	}
+	return ""
 }
 
 // partition appends the partition of r, if it has one.

@@ -34,18 +34,13 @@ func (x *recording) judge(h http.Header, now time.Time) {
 		return
 	}
 	x.vary, x.taking = vary, true
-	// The server adds a Date to what has none, a little later.
-	date := h
-	if _, ok := h["Date"]; !ok {
-		date = http.Header{"Date": {now.UTC().Format(http.TimeFormat)}, "Age": h["Age"], "Expires": h["Expires"]}
-	}
 	x.page = Page{
 		Public: d.public, Status: x.status, Began: x.began, Stored: now,
-		Age: initialAge(date, x.began, now), Lifetime: lifetime(date, &d, now), StaleIfError: seconds(d.staleIfError),
+		Age: initialAge(h, x.began, now), Lifetime: lifetime(h, &d, now), StaleIfError: seconds(d.staleIfError),
 	}
 	x.page.Header = x.copied(h)
-	if _, ok := h["Date"]; !ok {
-		x.page.Header["Date"] = date["Date"]
+	if _, ok := h["Date"]; !ok { // the server adds one, a little later
+		x.page.Header["Date"] = []string{now.UTC().Format(http.TimeFormat)}
 	}
 }
 
