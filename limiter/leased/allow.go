@@ -155,7 +155,7 @@ func (l *Limiter) goOn(e *entry, now int64) {
 
 // wait returns what became of w.
 func (l *Limiter) wait(ctx context.Context, e *entry, w *waiter) (limiter.Decision, error) {
-	timer := time.NewTimer(l.client.Timeout())
+	timer := time.NewTimer(l.store.timeout())
 	defer timer.Stop()
 	select {
 	case <-w.done:
@@ -172,7 +172,7 @@ func (l *Limiter) wait(ctx context.Context, e *entry, w *waiter) (limiter.Decisi
 	if err := ctx.Err(); err != nil {
 		return limiter.Decision{}, err
 	}
-	return limiter.Decision{}, fmt.Errorf("%w: leased: no answer within %v", limiter.ErrUnavailable, l.client.Timeout())
+	return limiter.Decision{}, fmt.Errorf("%w: leased: no answer within %v", limiter.ErrUnavailable, l.store.timeout())
 }
 
 // look tells the numbers of a key and changes nothing. e is locked, and is not when it returns.
@@ -209,7 +209,9 @@ func (l *Limiter) decide(d *limiter.Decision, e *entry, now int64, n int, ok boo
 	if !ok && v.whole >= int64(n) { // the rest is the share of others
 		v = level{whole: int64(n) - 1}
 	}
+	// Field by field: it may hold what was decided before, and a literal would be made elsewhere first and copied.
 	d.Allowed, d.Via, d.Limit = ok, via, e.limit
+	d.RetryAfter, d.ResetAfter, d.NextAfter, d.Delay, d.Mark = 0, 0, 0, 0, 0
 	e.node.numbers(d, v)
 	switch {
 	case !ok:

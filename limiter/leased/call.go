@@ -2,7 +2,6 @@ package leased
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spillway-go/spillway/internal/rediscall"
@@ -84,30 +83,11 @@ func (l *Limiter) finish(e *entry, now int64, settled []*waiter, err error) {
 }
 
 // call makes the round trip.
-func (l *Limiter) call(ctx context.Context, e *entry, q *request) (r reply, err error) {
-	defer contain(&err)
+func (l *Limiter) call(ctx context.Context, e *entry, q *request) (reply, error) {
 	start := time.Now()
-	text, err := l.client.Run(ctx, script, []string{e.rendered}, q.id, q.append(nil))
+	r, err := l.store.lease(ctx, e.rendered, q)
 	l.observe("lease", start, int(q.want), err)
-	return l.read(text, q, err)
-}
-
-func (l *Limiter) read(text string, q *request, err error) (reply, error) {
-	if err != nil {
-		return reply{}, err
-	}
-	r, err := parseReply(text, q)
-	if err != nil {
-		return reply{}, fmt.Errorf("%w: leased: %w", limiter.ErrInvalid, err)
-	}
-	return r, nil
-}
-
-// contain turns a panic into an error: of a hook of the client, which must not leave others waiting.
-func contain(err *error) {
-	if v := recover(); v != nil {
-		*err = fmt.Errorf("%w: leased: panic: %v", limiter.ErrInvalid, v)
-	}
+	return r, err
 }
 
 // observe tells of a call, and of the first that fails or works again.

@@ -56,7 +56,7 @@ const (
 // [limiter.Resetter] and a [limiter.Selective]. All methods are safe for concurrent use. Make one with [New], and Close it:
 // that gives back what it holds.
 type Limiter struct {
-	client   *rediscall.Client
+	store    store
 	prefix   string
 	sync     time.Duration
 	observer limiter.Observer
@@ -126,11 +126,11 @@ func New(c Config) (*Limiter, error) {
 	} else if client, err := rediscall.Bound(c.Client, max(c.Timeout, 1)); err != nil {
 		errs = append(errs, fmt.Errorf("leased: %w", err))
 	} else {
-		l.client = client
+		l.store = onRedis{client}
 	}
 	if len(errs) > 0 {
-		if l.client != nil {
-			_ = l.client.Close()
+		if l.store != nil {
+			_ = l.store.close()
 		}
 		return nil, errors.Join(errs...)
 	}
@@ -164,7 +164,7 @@ func (l *Limiter) Close() error {
 	l.mu.Unlock()
 	l.running.Wait()
 	l.giveBack(context.Background(), l.leaving(l.table.all(), (*node).leave))
-	return l.client.Close()
+	return l.store.close()
 }
 
 func leaseLife(sync time.Duration) time.Duration { return max(time.Second, 5*sync) }

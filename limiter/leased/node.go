@@ -303,7 +303,6 @@ func (n *node) send(now int64, q request) request {
 	q.kept, q.back = n.held+n.reserved, n.back
 	q.demand = int64(min(max(1, n.demand(now)*1e15), mostDemand))
 	q.dither = int64(n.random() % ditherRange)
-	n.counted.returned += uint64(n.back)
 	n.back, n.recorded = 0, q.kept // from now on the record may be as low as that
 	n.sent, n.sentAt, n.calling = q, now, true
 	n.counted.calls++
@@ -330,6 +329,7 @@ func (n *node) reply(now, seq int64, r reply) (settled []*waiter) {
 	n.ack, n.nodes = seq, max(1, r.nodes)
 	n.known, n.level, n.knownAt = true, r.level, now
 	n.counted.granted += uint64(r.grant)
+	n.counted.returned += uint64(sent.back)
 	if !sent.sameLimit(n.terms) {
 		n.level.frac, _ = mulDiv(n.level.frac, n.period, sent.period)
 	}
@@ -399,6 +399,7 @@ func (n *node) fail(now, seq int64) (settled []*waiter) {
 	}
 	n.calling = false
 	n.counted.failed++
+	n.counted.wasted += uint64(n.sent.back) // it may have arrived, but who knows
 	pause := n.sync << min(n.failures, 4)
 	n.failures++
 	n.away = now + pause/2 + int64(n.random()%uint64(pause/2+1))

@@ -30,16 +30,15 @@ func (l *Limiter) Refund(ctx context.Context, _ time.Time, t *limiter.Take) erro
 
 // Reset implements [limiter.Resetter]: it forgets the key on Redis and in this process. What other processes hold they may spend
 // until they next ask, and then they are told to drop it.
-func (l *Limiter) Reset(ctx context.Context, key limiter.Key) (err error) {
+func (l *Limiter) Reset(ctx context.Context, key limiter.Key) error {
 	if err := l.open(ctx); err != nil {
 		return err
 	}
 	// Before, so that nothing of what is held now is spent on top of the new quota, and after, for what was leased meanwhile.
 	l.forget(&key)
 	defer l.forget(&key)
-	defer contain(&err)
 	start := time.Now()
-	_, err = l.client.Do(ctx, "del", key.Render(l.prefix, suffix))
+	err := l.store.forget(ctx, key.Render(l.prefix, suffix))
 	l.observe("reset", start, 1, err)
 	return err
 }

@@ -3,6 +3,7 @@ package leased
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spillway-go/spillway/internal/rediscall"
@@ -83,12 +84,6 @@ func (l *Limiter) report(leases map[string]int64) map[string]int64 {
 	return changed
 }
 
-// leave is an entry that gives back what it holds.
-type leave struct {
-	e *entry
-	q request
-}
-
 // leaving asks entries for the calls by which they give back what they hold.
 func (l *Limiter) leaving(entries []*entry, how func(*node, int64) (request, bool)) (out []leave) {
 	for _, e := range entries {
@@ -103,45 +98,37 @@ func (l *Limiter) leaving(entries []*entry, how func(*node, int64) (request, boo
 	return out
 }
 
+// leave is an entry that gives back what it holds.
+type leave struct {
+	e *entry
+	q request
+}
+
 // together is how many give back in one round trip.
 const together = 500
 
-// giveBack makes the calls of those who leave, many in a round trip, and what is due after them.
+// giveBack makes the calls of those who leave, many in a round trip and all within one time-out, and what is due after them.
 func (l *Limiter) giveBack(ctx context.Context, all []leave) {
-	ctx = rediscall.Since(ctx, time.Now()) // one time-out in all
-	for len(all) > 0 {
-		some := all[:min(len(all), together)]
-		all = all[len(some):]
-		calls := make([]rediscall.Call, len(some))
+	ctx = rediscall.Since(ctx, time.Now())
+	for some := range slices.Chunk(all, together) {
+		calls := make([]call, len(some))
 		for i := range some {
-			calls[i] = rediscall.Call{Keys: []string{some[i].e.rendered}, Args: []any{some[i].q.id, some[i].q.append(nil)}}
+			calls[i] = call{key: some[i].e.rendered, request: some[i].q}
 		}
-		l.callEach(ctx, calls)
+		start := time.Now()
+		l.store.leaseEach(ctx, calls)
+		var failed error
+		for i := range calls {
+			failed = cmp.Or(failed, calls[i].err)
+		}
+		l.observe("return", start, len(calls), failed)
 		for i := range some {
-			e, q := some[i].e, &some[i].q
-			r, err := l.read(calls[i].Reply, q, calls[i].Err)
+			e := some[i].e
 			e.mu.Lock()
 			now := l.now()
-			l.answered(e, now, q.seq, r, err)
+			l.answered(e, now, some[i].q.seq, calls[i].reply, calls[i].err)
 			l.goOn(e, now) // for those who came meanwhile
 			e.mu.Unlock()
 		}
 	}
-}
-
-func (l *Limiter) callEach(ctx context.Context, calls []rediscall.Call) {
-	var err error
-	defer func() {
-		for i := range calls {
-			calls[i].Err = cmp.Or(calls[i].Err, err)
-		}
-	}()
-	defer contain(&err)
-	start := time.Now()
-	l.client.RunEach(ctx, script, calls)
-	var failed error
-	for i := range calls {
-		failed = cmp.Or(failed, calls[i].Err)
-	}
-	l.observe("return", start, len(calls), failed)
 }
