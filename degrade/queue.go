@@ -189,9 +189,6 @@ func (q *queue) Degrade(_ http.ResponseWriter, r *http.Request, d *Denial) Outco
 	if d.Cause == Capacity || d.Cost <= 0 || d.RetryAfter == limiter.Never || d.Decision.RetryAfter == limiter.Never || d.Decision.Limit.Rate <= 0 {
 		return Skip
 	}
-	if ctx.Err() != nil {
-		return Skip
-	}
 	w, wait := st.join(d, now, st.cfg.mostWait(r, now))
 	if w == nil {
 		d.Wait = max(d.Wait, wait)

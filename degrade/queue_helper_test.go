@@ -24,8 +24,8 @@ type desk struct {
 	queue degrade.Handler
 	limit limiter.Limit
 	store limiter.Limiter
-	via   limiter.Via
-	dumb  bool // it never tells what became of a second decision
+	via   limiter.Via // of its decisions
+	dumb  bool        // it never tells what became of a second decision
 	place func() (func(), bool)
 
 	mu     sync.Mutex
@@ -107,11 +107,9 @@ func (g *desk) pass(ctx context.Context, v *visit) {
 	subject := func() *degrade.Subject {
 		return &degrade.Subject{Request: req, Key: v.key, Cost: v.cost, Now: time.Now()}
 	}
-	decide := func() (d limiter.Decision) {
-		var err error
-		if d, err = g.store.Allow(ctx, v.key, g.current(), v.cost); err != nil {
-			panic(err)
-		}
+	decide := func() limiter.Decision {
+		d, err := g.store.Allow(ctx, v.key, g.current(), v.cost)
+		v.gone = err != nil // the limiter has no other reason
 		d.Via = g.via
 		if d.Allowed { // before the gate hears of it, and lets the next one go on
 			g.mu.Lock()
@@ -119,7 +117,7 @@ func (g *desk) pass(ctx context.Context, v *visit) {
 			g.mu.Unlock()
 		}
 		if v.asked++; v.asked == 1 || !g.dumb {
-			gate.After(subject(), degrade.Verdict{Passed: d.Allowed, Refused: !d.Allowed, Decision: d})
+			gate.After(subject(), degrade.Verdict{Passed: d.Allowed, Refused: !d.Allowed && !v.gone, Decision: d})
 		}
 		return d
 	}
@@ -128,8 +126,8 @@ func (g *desk) pass(ctx context.Context, v *visit) {
 	if v.shut = hint.Shut; v.shut {
 		gate.After(subject(), degrade.Verdict{})
 		d.RetryAfter = 0
-	} else if d = decide(); d.Allowed {
-		v.passed = true
+	} else if d = decide(); d.Allowed || v.gone {
+		v.passed = d.Allowed
 		return
 	}
 	for asked := 1; ; asked++ {
@@ -144,8 +142,8 @@ func (g *desk) pass(ctx context.Context, v *visit) {
 			return
 		}
 		hint.Wait = 0
-		if d = decide(); d.Allowed {
-			v.passed = true
+		if d = decide(); d.Allowed || v.gone {
+			v.passed = d.Allowed
 			return
 		}
 	}

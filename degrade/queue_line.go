@@ -98,7 +98,7 @@ func (s *queueState) join(d *Denial, now time.Time, most time.Duration) (w *wait
 		at = later(at, notBefore)
 	}
 	wait = at.Sub(now)
-	if wait > most || most <= 0 || l.waiters.Len() >= s.cfg.PerKey {
+	if wait > most || l.waiters.Len() >= s.cfg.PerKey {
 		return nil, wait
 	}
 	if s.waiting.Add(1) > int64(s.cfg.Total) {

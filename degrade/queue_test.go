@@ -251,13 +251,19 @@ func TestQueueLeaves(t *testing.T) {
 // A cheaper request behind one that leaves goes earlier, a costlier one later: when its own units are there.
 func TestQueueInheritsTurn(t *testing.T) {
 	for name, c := range map[string]struct {
-		first, second int
-		want          time.Duration
-	}{"cheaper": {5, 2, 200 * ms}, "costlier": {2, 5, 500 * ms}, "cheaper than what is there": {5, 1, 150 * ms}} {
+		rate, first, second int
+		want                time.Duration
+	}{
+		"cheaper":                    {10, 5, 2, 200 * ms},
+		"costlier":                   {10, 2, 5, 500 * ms},
+		"cheaper than what is there": {10, 5, 1, 150 * ms},
+		"cheaper, rounded":           {3, 3, 1, 333_333_334},
+		"costlier, rounded":          {3, 1, 2, 666_666_668}, // which is 1 ns later than need be
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := newDesk(t, degrade.QueueConfig{}, limiter.PerSecond(10))
-				g.spend(t, "a", 10)
+				g := newDesk(t, degrade.QueueConfig{}, limiter.PerSecond(c.rate))
+				g.spend(t, "a", c.rate)
 				ctx, cancel := context.WithCancel(t.Context())
 				g.start(ctx, visit{id: 1, key: keyOf("a"), cost: c.first})
 				g.start(t.Context(), visit{id: 2, key: keyOf("a"), cost: c.second})

@@ -43,7 +43,9 @@ func TestQueueLostTurn(t *testing.T) {
 			require.Equal(t, degrade.Skip, out)
 			require.Equal(t, 140*ms, told.Wait, "behind the one that waits")
 		}, 40 * ms},
-		"of another request it is heard": {func(_ *testing.T, h degrade.Handler, _ context.CancelFunc) {
+		"of another request it is heard": {func(t *testing.T, h degrade.Handler, _ context.CancelFunc) {
+			out, _ := deny(t.Context(), h, degrade.Denial{Asked: 2, Request: new(keyfunc.Request), Decision: limiter.Decision{Limit: limit}}, ms)
+			require.Equal(t, degrade.Skip, out)
 			s := &degrade.Subject{Request: new(keyfunc.Request), Key: keyOf("a"), Cost: 1, Now: time.Now()}
 			h.(degrade.Gate).After(s, degrade.Verdict{})
 			h.(degrade.Gate).After(s, degrade.Verdict{Passed: true, Decision: limiter.Decision{Allowed: true, Limit: limit, Remaining: 5}})
@@ -77,6 +79,84 @@ func TestQueueLostTurn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Two that are refused before either waits: what the second is told moves the turn of the first, if it is later.
+func TestQueuePostpones(t *testing.T) {
+	for second, want := range map[time.Duration]time.Duration{50 * ms: 100 * ms, 150 * ms: 150 * ms} {
+		synctest.Test(t, func(t *testing.T) {
+			h := degrade.Queue(degrade.QueueConfig{})
+			begin := time.Now()
+			first := make(chan time.Duration)
+			go func() {
+				_, _ = deny(t.Context(), h, degrade.Denial{}, 100*ms)
+				first <- time.Since(begin)
+			}()
+			synctest.Wait()
+			go deny(t.Context(), h, degrade.Denial{}, second)
+			require.Equal(t, want, <-first)
+			time.Sleep(5 * time.Second)
+		})
+	}
+}
+
+// A request whose bound comes before its turn, as the turn before it is lost, is let go at its bound.
+func TestQueueBoundBehindLostTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := degrade.Queue(degrade.QueueConfig{ServiceTime: -1})
+		begin := time.Now()
+		third, told := make(chan time.Duration, 1), make(chan time.Duration, 1)
+		for k := range 3 {
+			go func() {
+				of := t.Context()
+				if k == 2 {
+					of = deadlined{of, begin.Add(300 * ms)}
+				}
+				out, d := deny(of, h, degrade.Denial{Request: new(keyfunc.Request), Decision: limiter.Decision{Limit: oneIn100ms}}, 100*ms)
+				if k == 2 && out == degrade.Skip {
+					third <- time.Since(begin)
+					told <- d.Wait
+				}
+			}()
+			synctest.Wait()
+		}
+		require.Equal(t, 300*ms, <-third)
+		require.Equal(t, 100*ms, <-told, "behind the second, whose turn is overdue")
+		time.Sleep(time.Second)
+		lines, _ := degrade.QueueSize(h)
+		require.Zero(t, lines)
+	})
+}
+
+// deadlined is a context that has a deadline and does not end by it.
+type deadlined struct {
+	context.Context
+	at time.Time
+}
+
+func (d deadlined) Deadline() (time.Time, bool) { return d.at, true }
+
+// silent is a context that has ended and whose Done says nothing yet.
+type silent struct{ context.Context }
+
+func (silent) Err() error { return context.Canceled }
+
+// A turn that comes to a request that has just ended is the next one's.
+func TestQueueEndedAtItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newDesk(t, degrade.QueueConfig{}, oneIn100ms)
+		g.spend(t, "a", 1)
+		first := make(chan degrade.Outcome, 1)
+		go func() {
+			out, _ := deny(silent{t.Context()}, g.queue, degrade.Denial{Decision: limiter.Decision{Limit: oneIn100ms}}, 100*ms)
+			first <- out
+		}()
+		synctest.Wait()
+		g.start(t.Context(), visit{id: 2, key: keyOf("a"), cost: 1})
+		time.Sleep(time.Second)
+		require.Equal(t, degrade.Skip, <-first)
+		require.Equal(t, 100*ms, g.of(t, 2).waited())
+	})
 }
 
 // Its request ends at the very instant of its turn: the next one has it.
