@@ -1,0 +1,177 @@
+package adaptive
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// ErrLimited is what [Controller.Do] returns for what it did not call.
+var ErrLimited = errors.New("adaptive: too many in flight")
+
+// Acquire takes a place for a request that begins now, if there is one: never more are in flight than the bound that is in force at that moment.
+// reserve is the share of the bound, 0…1, that has to stay free for more important requests, rounded up. It returns how many are in flight, this
+// one included, and the whole bound: where inFlight is less than that and ok is false, the reserve was in the way. A refusal
+// counts as a rejection, from which the controller learns that the limit is binding.
+//
+// Each place that was taken has to be given back by Release, once, in a defer. A controller of a rate has no bound: it admits
+// everybody, and tells math.MaxInt.
+//
+// Where the controller has not been run for three intervals, the fixed limit is in force.
+func (c *Controller) Acquire(now time.Time, reserve float64) (inFlight, bound int, ok bool) {
+	at := c.at(now)
+	b := c.boundAt(at)
+	free := b - reserved(reserve, b)
+	for {
+		n := c.inFlight.Load()
+		if n >= free {
+			c.seen.current.Load().rejected.Add(1)
+			return int(n), int(b), false
+		}
+		if c.inFlight.CompareAndSwap(n, n+1) {
+			c.admitted(at, n+1)
+			return int(n + 1), int(b), true
+		}
+	}
+}
+
+// Admit takes a place whether there is one or not, and tells in ok if there was: for requests that are counted and never
+// refused, as those of a policy in shadow, and all those of a rate.
+func (c *Controller) Admit(now time.Time) (inFlight, bound int, ok bool) {
+	at := c.at(now)
+	b := c.boundAt(at)
+	n := c.inFlight.Add(1)
+	c.admitted(at, n)
+	return int(n), int(b), n <= b
+}
+
+func (c *Controller) admitted(at, n int64) {
+	t := c.seen.current.Load()
+	t.admitted.Add(1)
+	raise(&t.peak, n)
+	c.ages.begin(at)
+}
+
+// Reject counts a request that was refused by the limit, elsewhere: a rate's. Refusals of [Controller.Acquire] are counted already. It never
+// plays a part in round-trip times.
+func (c *Controller) Reject(now time.Time) {
+	c.at(now)
+	c.seen.current.Load().rejected.Add(1)
+}
+
+// Release gives a place back. began is the instant that Acquire was told, now minus that is the round-trip time. It must be called once for each
+// place taken; more often than that for all of them together does nothing.
+func (c *Controller) Release(now, began time.Time, r Result) {
+	for {
+		n := c.inFlight.Load()
+		if n <= 0 {
+			return
+		}
+		if c.inFlight.CompareAndSwap(n, n-1) {
+			break
+		}
+	}
+	if r != Detached {
+		c.ages.end(c.at(began))
+	}
+	t := c.seen.current.Load()
+	switch r {
+	case Succeeded:
+		t.measure(now.Sub(began))
+	case Failed:
+		t.failed.Add(1)
+	default:
+		t.unmeasured.Add(1)
+	}
+}
+
+// Detach says that the request that began then is long by its nature: an upgraded connection, a stream. It keeps its place,
+// and its age no longer is a sign of trouble. Its Release then has to say [Detached].
+func (c *Controller) Detach(began time.Time) { c.ages.end(c.at(began)) }
+
+// Bound returns how many requests may be in flight, as of the last step; math.MaxInt for a rate.
+func (c *Controller) Bound() int {
+	if c.cfg.Target == Rate {
+		return math.MaxInt
+	}
+	return int(c.bound.Load())
+}
+
+// InFlight returns how many requests are in flight.
+func (c *Controller) InFlight() int { return int(c.inFlight.Load()) }
+
+func (c *Controller) boundAt(at int64) int64 {
+	switch {
+	case c.cfg.Target == Rate:
+		return math.MaxInt64
+	case at > c.stale.Load():
+		return whole(c.cfg.Fixed)
+	}
+	return c.bound.Load()
+}
+
+// reserved is the share of a bound in whole requests, rounded up.
+func reserved(share float64, bound int64) int64 {
+	if !(share > 0) || bound == math.MaxInt64 {
+		return 0
+	}
+	return int64(math.Ceil(min(share, 1)*float64(bound) - edge))
+}
+
+// Ticket is a place that gives itself back once. Its methods are safe for concurrent use.
+type Ticket struct {
+	c     *Controller
+	began time.Time
+	state atomic.Uint32
+}
+
+const (
+	ticketHeld = iota
+	ticketDetached
+	ticketReleased
+)
+
+// Ticket is [Controller.Acquire] whose place cannot be given back twice; nil if there is none.
+func (c *Controller) Ticket(now time.Time, reserve float64) *Ticket {
+	if _, _, ok := c.Acquire(now, reserve); !ok {
+		return nil
+	}
+	return &Ticket{c: c, began: now}
+}
+
+// Detach is [Controller.Detach]. After Release, and for the second time, it does nothing.
+func (t *Ticket) Detach() {
+	if t.state.CompareAndSwap(ticketHeld, ticketDetached) {
+		t.c.Detach(t.began)
+	}
+}
+
+// Release gives the place back. All calls but the first do nothing.
+func (t *Ticket) Release(now time.Time, r Result) {
+	switch t.state.Swap(ticketReleased) {
+	case ticketHeld:
+		if r == Detached { // which it is not
+			r = Unmeasured
+		}
+		t.c.Release(now, t.began, r)
+	case ticketDetached:
+		t.c.Release(now, t.began, Detached)
+	}
+}
+
+// Do calls f if there is a place, and gives it back whatever f does. It returns what f returns, which counts as failed if it is an error, as a panic does;
+// or [ErrLimited] if f was not called. reserve is that of [Controller.Acquire].
+func (c *Controller) Do(reserve float64, f func() error) error {
+	now := time.Now()
+	if _, _, ok := c.Acquire(now, reserve); !ok {
+		return ErrLimited
+	}
+	result := Failed
+	defer func() { c.Release(time.Now(), now, result) }()
+	err := f()
+	if err == nil {
+		result = Succeeded
+	}
+	return err
+}

@@ -1,0 +1,2 @@
+// Package adaptive moves limits: by what a service can bear, and by the calendar.
+package adaptive
