@@ -11,12 +11,13 @@ import (
 	"github.com/spillway-go/spillway"
 	"github.com/spillway-go/spillway/adapters/stdhttp"
 	"github.com/spillway-go/spillway/degrade"
+	"github.com/spillway-go/spillway/examples/otter/copies"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 )
 
 func main() {
-	store := spillway.Must(newCopies(64 << 20))
+	store := spillway.Must(copies.New(64 << 20))
 	server := &http.Server{
 		Addr: "127.0.0.1:8097", Handler: spillway.Must(handler(store)), ReadHeaderTimeout: 5 * time.Second,
 	}
