@@ -12,7 +12,8 @@ const (
 )
 
 // BBR holds as many requests as keep the service busy: the highest throughput of 10 windows times the least mean round-trip
-// time of 60, and the square root of that for what varies. That bound is in force only while the CPU threshold is passed, or the delay
+// time of 60, and three times the square root of that, for the
+// number in flight varies by that much where requests come at random. That bound is in force only while the CPU threshold is passed, or the delay
 // threshold of the queue, or twice as many requests are in flight and the processors are not known to be idle, and for one window after; otherwise the limit grows by √L
 // where it is binding, unless requests take longer than can be healthy or too many fail. A queue that was there from the first window on is taken for service: choose a Fixed limit that is
 // too low rather than too high.
@@ -68,7 +69,7 @@ func (b *bbr) Update(cur float64, w Window, cpu Reading) (float64, Reason) {
 	}
 	switch {
 	case est > 0 && (b.armed || was):
-		return est + max(1, math.Sqrt(est)), b.why
+		return est + 3*math.Sqrt(est), b.why
 	case ratioOf(float64(b.rtt(&w)), float64(b.RTT)) > 1+edge:
 		return cur, ReasonRTT
 	case ratioOf(w.ErrorRatio(), b.Errors) > 1+edge:

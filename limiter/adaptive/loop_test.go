@@ -1,0 +1,155 @@
+package adaptive_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-go/spillway/limiter/adaptive"
+)
+
+func plantConfig(law adaptive.MakeLaw) adaptive.Config {
+	return adaptive.Config{Name: "plant", Law: law, Min: 5, Max: 500, Fixed: 100, RTT: time.Second}
+}
+
+// A.3 of the closed loop: what each law makes of the same traffic, and how it must do.
+func TestClosedLoop(t *testing.T) {
+	classicRate := func() plantGuard { return newClassic(true, 2000, 50, 2000) }
+	classicInFlight := func() plantGuard { return newClassic(false, 100, 4, 500) }
+	run := func(g plantGuard) (out []plantStats) {
+		p := newPlant(g)
+		for _, phase := range plantPhases {
+			out = append(out, p.run(phase, nil))
+		}
+		return out
+	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "\n%-30s", "")
+	for _, phase := range plantPhases {
+		fmt.Fprintf(&table, " | %-34s", phase.name)
+	}
+	fmt.Fprintf(&table, "\n%-30s", "")
+	for range plantPhases {
+		fmt.Fprintf(&table, " | %8s %8s %8s %7s", "good/s", "settled", "late/s", "refused")
+	}
+	results := map[string][]plantStats{}
+	for _, row := range []struct {
+		name string
+		make func() plantGuard
+		slow bool // under the race detector only what is asserted of our own laws
+	}{
+		{"none", func() plantGuard { return unguarded{} }, true},
+		{"fixed 900/s", func() plantGuard { return &fixedRate{rate: 900} }, true},
+		{"fixed 100 in flight", func() plantGuard { return &fixedInFlight{bound: 100} }, true},
+		{"fixed 500 in flight", func() plantGuard { return &fixedInFlight{bound: 500} }, true},
+		{"classic on rate from 2000/s", classicRate, true},
+		{"classic on in flight from 100", classicInFlight, true},
+		{"hybrid", func() plantGuard { return newControlled(plantConfig(adaptive.Hybrid)) }, false},
+		{"aimd", func() plantGuard { return newControlled(plantConfig(adaptive.AIMD)) }, false},
+		{"bbr", func() plantGuard { return newControlled(plantConfig(adaptive.BBR)) }, false},
+	} {
+		if row.slow && raceEnabled {
+			continue
+		}
+		g := row.make()
+		stats := run(g)
+		results[row.name] = stats
+		fmt.Fprintf(&table, "\n%-30s", row.name)
+		for k, s := range stats {
+			fmt.Fprintf(&table, " | %8.0f %8.0f %8.1f %6.1f%%", s.goodput(plantPhases[k]), s.settledGoodput(plantPhases[k]),
+				float64(s.late)/plantPhases[k].length.Seconds(), 100*s.rejectedRatio())
+		}
+		if c, ok := g.(*controlled); ok {
+			require.LessOrEqual(t, c.highest, 0, "%s: in flight above the bound", row.name)
+			s := c.c.State()
+			fmt.Fprintf(&table, " | limit %.1f %s %s", s.Limit, s.Reason, s.Fallback)
+		}
+	}
+	t.Log(table.String())
+
+	// What a law has to reach, phase by phase: see reaches.
+	for _, law := range []string{"hybrid", "aimd"} {
+		for k, ok := range reaches(results[law]) {
+			require.True(t, ok, "%s: %s", law, plantPhases[k].name)
+		}
+	}
+	if raceEnabled {
+		return
+	}
+	for _, law := range []string{"classic on rate from 2000/s", "classic on in flight from 100", "none"} {
+		missed := 0
+		for _, ok := range reaches(results[law]) {
+			if !ok {
+				missed++
+			}
+		}
+		require.GreaterOrEqual(t, missed, 2, "%s does as well: this plant cannot tell", law)
+	}
+	for k, s := range results["bbr"] {
+		for _, fixed := range []string{"fixed 900/s", "fixed 100 in flight", "fixed 500 in flight"} {
+			require.GreaterOrEqual(t, s.good, results[fixed][k].good*97/100, "bbr against %s: %s", fixed, plantPhases[k].name)
+		}
+	}
+}
+
+// reaches says for each phase whether a law did well enough: 75 % of the capacity and nothing late after 20 s; a tenth refused at most; 80 % of
+// half the capacity; 80 % of the load once a minute is over.
+func reaches(s []plantStats) [4]bool {
+	return [4]bool{
+		s[0].goodput(plantPhases[0]) >= 750 && s[0].settledGoodput(plantPhases[0]) >= 750 && s[0].lateSettled == 0,
+		s[1].rejectedRatio() <= 0.1,
+		s[2].goodput(plantPhases[2]) >= 400,
+		s[3].settledGoodput(plantPhases[3]) >= 720,
+	}
+}
+
+// A step from a fifth of the capacity to twice of it: the limit settles, and does not swing.
+func TestStepResponse(t *testing.T) {
+	for name, law := range laws {
+		c := plantConfig(law)
+		c.Fixed = 300 // far too much
+		g := newControlled(c)
+		p := newPlant(g)
+		p.run(plantPhase{length: 30 * time.Second, rate: 200, cores: 8, wait: 12 * time.Millisecond}, nil)
+		before := g.c.State().Limit
+		var limits []float64
+		var last time.Time
+		stats := p.run(plantPhase{length: 120 * time.Second, rate: 2000, cores: 8, wait: 12 * time.Millisecond, settled: 60 * time.Second}, func() {
+			if s := g.c.State(); s.Time != last {
+				last = s.Time
+				limits = append(limits, s.Limit)
+				require.Empty(t, s.Fallback, name)
+			}
+		})
+		require.Len(t, limits, 120)
+		tail := limits[100:]
+		low, high, sum := slices.Min(tail), slices.Max(tail), 0.0
+		for _, l := range tail {
+			sum += l
+		}
+		mean := sum / float64(len(tail))
+		settling := len(limits)
+		for settling > 0 && math.Abs(limits[settling-1]-mean) <= 0.3*mean {
+			settling--
+		}
+		least := slices.Min(limits)
+		t.Logf("%-10s from %.0f to %.1f (%.1f to %.1f), settled after %d s, undershoot %.0f %%, good %.0f/s, late %d",
+			name, before, mean, low, high, settling, 100*(1-least/mean), stats.settledGoodput(plantPhase{length: 120 * time.Second, settled: 60 * time.Second}), stats.lateSettled)
+		require.LessOrEqual(t, (high-low)/mean, 0.3, "%s swings", name)
+		most := 20
+		switch name {
+		case "aimd":
+			most = 45 // a cut of a fifth in three windows
+		case "bbr":
+			most = 60 // it forgets the times from before the step then, and takes part of the queue for service
+		}
+		require.LessOrEqual(t, settling, most, "%s is slow", name)
+		require.Less(t, 1-least/mean, 0.5, "%s falls too far", name)
+		require.Zero(t, stats.lateSettled, name)
+	}
+}
