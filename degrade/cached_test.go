@@ -284,6 +284,8 @@ func TestCachedRemoves(t *testing.T) {
 		"POST of another":        {alice, nil, "", cacheRequest("POST", "/a", token...), answers(200, ""), "refused"},
 		"a method of their own":  {nobody, nil, "", cacheRequest("PURGE", "/a"), answers(200, ""), "refused"},
 		"an override":            {nobody, nil, "", fetch("/a", "X-Http-Method: DELETE"), answers(200, ""), "refused"},
+		"POST without a status":  {nobody, nil, "", cacheRequest("POST", "/a"), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }, "refused"},
+		"POST that breaks off":   {nobody, nil, "", cacheRequest("POST", "/a"), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) }, "refused"},
 		"POST that fails":        {nobody, nil, "", cacheRequest("POST", "/a"), answers(409, ""), "old"},
 		"POST that says nothing": {nobody, nil, "", cacheRequest("POST", "/a"), func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "old"},
 		"HEAD":                   {nobody, nil, "", cacheRequest("HEAD", "/a"), answers(404, ""), "old"},

@@ -56,3 +56,16 @@ func (r routed) Value(string) (any, bool) { return nil, false }
 
 // Store is where the pages are.
 func (p *Pages) Store() Store { return p.store.Load().Store }
+
+func (c *cached) Pages() *Pages { return c.pages }
+
+// StoreKeys are the keys of a [MemoryStore].
+func StoreKeys(s Store) (keys []string) {
+	m := s.(*MemoryStore)
+	for i := range m.shards {
+		for key := range m.shards[i].entries {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}

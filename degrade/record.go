@@ -172,7 +172,7 @@ func (x *recording) values(name string) []string {
 }
 
 // begin sees the final status, before the header goes out: what is further out may change it then.
-func (x *recording) begin(h http.Header, status int) {
+func (x *recording) begin(w http.ResponseWriter, status int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
@@ -185,7 +185,7 @@ func (x *recording) begin(h http.Header, status int) {
 	case status >= 200:
 		x.status = status
 		if !x.write {
-			x.judge(h, time.Now())
+			x.judge(w.Header(), time.Now())
 		}
 	}
 }
@@ -282,7 +282,7 @@ func (x *recording) finish(ok bool) {
 	x.done = true
 	x.mu.Unlock()
 	if !done {
-		x.settle(x.whole(ok))
+		x.settle(ok)
 		x.held.release()
 	}
 }
@@ -304,16 +304,17 @@ func (x *recording) whole(ok bool) bool {
 }
 
 // settle writes to the store.
-func (x *recording) settle(whole bool) {
+func (x *recording) settle(ok bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			x.pages.panicked("Store", v)
 		}
 	}()
-	s, public := x.store, x.page.Public
+	s, public, whole := x.store, x.page.Public, x.whole(ok)
 	switch {
 	case x.write:
-		if x.status >= 200 && x.status < 400 {
+		// Without a status, the server says 200.
+		if (ok || x.status != 0) && x.status < 400 && x.status != http.StatusSwitchingProtocols {
 			x.written()
 		}
 	case x.verdict != allowed && x.verdict != forbidden:
