@@ -1,6 +1,6 @@
 package degrade
 
-// QueueSize returns how many lines and how many waiting requests the state of a queue holds.
+// QueueSize returns how many lines and how many waiting requests the state of a queue holds, while nobody comes or goes.
 func QueueSize(h Handler) (lines, waiting int) {
 	s := h.(*queue).state.Load()
 	for k := range s.shards {

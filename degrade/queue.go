@@ -21,14 +21,15 @@ const (
 
 // Ranges of a [QueueConfig].
 const (
-	maxQueueTotal = 1_000_000
-	minQueueWait  = time.Millisecond
-	maxQueueWait  = time.Minute
+	maxQueuePerKey = 10_000 // a turn looks at all of a line
+	maxQueueTotal  = 1_000_000
+	minQueueWait   = time.Millisecond
+	maxQueueWait   = time.Minute
 )
 
 // QueueConfig are the settings of a [Queue]. The zero QueueConfig is usable.
 type QueueConfig struct {
-	// PerKey is how many requests of one key may wait at once: 1…Total. Zero: 16, or Total if that is less.
+	// PerKey is how many requests of one key may wait at once: 1…10,000, at most Total. Zero: 16, or Total if that is less.
 	PerKey int
 	// Total is how many requests may wait at once, all keys together: 1…1,000,000. Zero: 1024.
 	Total int
@@ -88,7 +89,7 @@ func (c QueueConfig) effective() QueueConfig {
 	if c.Total < 1 || c.Total > maxQueueTotal {
 		c.Total = defaultQueueTotal
 	}
-	if c.PerKey < 1 || c.PerKey > c.Total {
+	if c.PerKey < 1 || c.PerKey > min(c.Total, maxQueuePerKey) {
 		c.PerKey = min(defaultQueuePerKey, c.Total)
 	}
 	if c.MaxWait < minQueueWait || c.MaxWait > maxQueueWait {
@@ -113,8 +114,8 @@ func (q *queue) Validate() error {
 	if c.Total < 0 || c.Total > maxQueueTotal {
 		bad("Total %d is outside 1…%d", c.Total, maxQueueTotal)
 	}
-	if most := c.effective().Total; c.PerKey < 0 || c.PerKey > most {
-		bad("PerKey %d is outside 1…Total, which is %d", c.PerKey, most)
+	if most := min(c.effective().Total, maxQueuePerKey); c.PerKey < 0 || c.PerKey > most {
+		bad("PerKey %d is outside 1…%d, of a Total of %d", c.PerKey, most, c.effective().Total)
 	}
 	if c.MaxWait != 0 && (c.MaxWait < minQueueWait || c.MaxWait > maxQueueWait) {
 		bad("MaxWait %v is outside %v…%v", c.MaxWait, minQueueWait, maxQueueWait)

@@ -23,9 +23,10 @@ func TestQueueValidate(t *testing.T) {
 	}{
 		"zero":            {degrade.QueueConfig{}, nil},
 		"small total":     {degrade.QueueConfig{Total: 3}, nil},
-		"all set":         {degrade.QueueConfig{PerKey: 1_000_000, Total: 1_000_000, MaxWait: time.Minute, ServiceTime: -1, NewestFirst: true}, nil},
-		"per key":         {degrade.QueueConfig{PerKey: 4, Total: 3}, []string{"PerKey 4 is outside 1…Total, which is 3"}},
-		"per key default": {degrade.QueueConfig{PerKey: 1025}, []string{"PerKey 1025 is outside 1…Total, which is 1024"}},
+		"all set":         {degrade.QueueConfig{PerKey: 10_000, Total: 1_000_000, MaxWait: time.Minute, ServiceTime: -1, NewestFirst: true}, nil},
+		"per key":         {degrade.QueueConfig{PerKey: 4, Total: 3}, []string{"PerKey 4 is outside 1…3, of a Total of 3"}},
+		"per key default": {degrade.QueueConfig{PerKey: 1025}, []string{"PerKey 1025 is outside 1…1024, of a Total of 1024"}},
+		"per key most":    {degrade.QueueConfig{PerKey: 10_001, Total: 20_000}, []string{"PerKey 10001 is outside 1…10000, of a Total of 20000"}},
 		"all wrong": {
 			degrade.QueueConfig{PerKey: -1, Total: -1, MaxWait: -1, ServiceTime: -2},
 			[]string{"PerKey -1", "Total -1", "MaxWait -1ns", "ServiceTime -2ns"},

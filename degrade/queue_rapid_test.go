@@ -2,7 +2,6 @@ package degrade_test
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -178,7 +177,7 @@ func withinLimit(t *rapid.T, l limiter.Limit, passed []pass) {
 			default:
 				continue // its estimate is its own
 			}
-			require.LessOrEqual(t, sum, most, fmt.Sprintf("from %d to %d in %v", from.id, p.id, took))
+			require.LessOrEqual(t, sum, most, "from %d to %d in %v", from.id, p.id, took)
 		}
 	}
 }

@@ -211,6 +211,9 @@ func TestQueuePlace(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Zero(t, held.Load())
 		require.Equal(t, []int{2}, g.ids())
+		g.spend(t, "b", 1)
+		g.place = func() (func(), bool) { panic("boom") }
+		require.Panics(t, func() { g.serve(t.Context(), visit{id: 4, key: keyOf("b"), cost: 1}) })
 		g.waiting(t, 0, 0)
 	})
 }
