@@ -85,6 +85,7 @@ func TestRedirectReturn(t *testing.T) {
 		"/%2fevil.example/":             "",
 		"/%5Cevil.example/":             "",
 		`/\evil.example/`:               "",
+		`/list?a=\b`:                    "",
 		"/%09/evil.example":             "",
 		"/%0A/evil.example":             "",
 		"/%00":                          "",
@@ -109,6 +110,11 @@ func TestRedirectReturn(t *testing.T) {
 	r := httptest.NewRequest("OPTIONS", "*", nil)
 	_, given := back(t, r)
 	require.False(t, given)
+	for _, uri := range []string{"wait.example:443", "http://own.example", "http://own.example?a", "%zz"} {
+		r.RequestURI = uri
+		_, given = back(t, r)
+		require.False(t, given, uri)
+	}
 	r = httptest.NewRequest("GET", "/app/list", nil)
 	r.URL.Path = "/list" // by http.StripPrefix
 	way, _ := back(t, r)

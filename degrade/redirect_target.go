@@ -114,13 +114,13 @@ func (x *redirect) arrived(r *http.Request) bool {
 	return u != nil && targetPath(u.Path) == x.path
 }
 
-// asSent returns the target of the request as the client has sent it; nil if it is no path.
+// asSent returns the target of the request as the client has sent it; nil if it has none.
 func asSent(r *http.Request) *url.URL {
 	if r.RequestURI == "" { // not from a server
 		return r.URL
 	}
 	u, err := url.ParseRequestURI(r.RequestURI)
-	if err != nil || !strings.HasPrefix(u.Path, "/") {
+	if err != nil {
 		return nil
 	}
 	return u

@@ -227,14 +227,29 @@ func TestStaticFields(t *testing.T) {
 	}
 }
 
+// The text for everybody else may stand before the others of its type, and a charset is kept.
+func TestStaticOrderOfLanguages(t *testing.T) {
+	h := degrade.Static(degrade.StaticConfig{Contents: []degrade.Content{
+		{Type: "text/html; charset=GBK", Body: []byte("later")}, {Type: "text/html", Language: "de", Body: []byte("später")},
+	}})
+	for language, want := range map[string]string{"de": "später", "fr": "later", "": "later"} {
+		_, fields, body := serveFixed(t, h, fixedRequest("GET", "Accept-Language", language))
+		require.Equal(t, want, body)
+		require.Equal(t, map[bool]string{true: "text/html; charset=utf-8", false: "text/html; charset=GBK"}[want == "später"], fields.Get("Content-Type"))
+		require.Equal(t, []string{"Accept-Encoding", "Accept-Language"}, fields["Vary"])
+	}
+}
+
 func TestStaticOutsideOfAGuard(t *testing.T) {
 	w := httptest.NewRecorder()
 	require.Equal(t, degrade.Done, degrade.Static(degrade.StaticConfig{Contents: plainText("x")}).Degrade(w, fixedRequest("GET"), new(degrade.Denial)))
 	require.Equal(t, 429, w.Code)
 	w = httptest.NewRecorder()
-	h := degrade.Static(degrade.StaticConfig{Status: 200, Contents: plainText("x"), CacheControl: "max-age=5"})
+	w.Header().Set("Retry-After", "13") // of somebody else, for this client
+	h := degrade.Static(degrade.StaticConfig{Status: 503, Contents: plainText("x"), CacheControl: "max-age=5"})
 	require.Equal(t, degrade.Done, h.Degrade(w, fixedRequest("GET"), new(degrade.Denial)))
-	require.Equal(t, 200, w.Code)
+	require.Equal(t, 503, w.Code)
+	require.Empty(t, w.Result().Header.Get("Retry-After"))
 }
 
 // A handler keeps what it was given, whatever becomes of it.
@@ -245,6 +260,17 @@ func TestStaticCopies(t *testing.T) {
 	_, fields, body := serveFixed(t, h, fixedRequest("GET"))
 	require.Equal(t, "1", fields.Get("X-A"))
 	require.Equal(t, "one", body)
+}
+
+// Fields set earlier may be shared by all responses.
+func TestStaticAddsToACopy(t *testing.T) {
+	shared := []string{"Origin", ""}
+	w := httptest.NewRecorder()
+	w.Header()["Vary"] = shared[:1]
+	h := degrade.Static(degrade.StaticConfig{Contents: staticContents()})
+	require.Equal(t, degrade.Done, h.Degrade(w, fixedRequest("GET"), &degrade.Denial{Status: 429}))
+	require.Equal(t, []string{"Origin", "Accept"}, w.Header()["Vary"])
+	require.Equal(t, []string{"Origin", ""}, shared)
 }
 
 func TestStaticFiles(t *testing.T) {

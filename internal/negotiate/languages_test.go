@@ -39,7 +39,7 @@ func TestLanguages(t *testing.T) {
 		"another region":    {[]string{"en", "zh-CN"}, []string{"de, en-GB;q=0.5"}, 0},
 		"by weight":         {[]string{"en", "zh-CN"}, []string{"en;q=0.5, zh-Hans-SG"}, 1},
 		"not there":         {[]string{"en", "zh-CN"}, []string{"fr"}, other},
-		"related":           {[]string{"ru"}, []string{"uk"}, other},
+		"of another script": {[]string{"zh-CN"}, []string{"zh-TW"}, other},
 		"malformed":         {[]string{"en"}, []string{"en;q="}, other},
 		"too long":          {[]string{"en"}, []string{"en" + strings.Repeat(",fr", 43)}, other},
 		"as long as it may": {[]string{"en"}, []string{"en" + strings.Repeat(",fr", 42)}, 0},

@@ -116,7 +116,7 @@ func (t *mediaType) weight(lines []string) (weight, by int) {
 		by = byGroup
 	}
 	// The standard knows no families: one can only add to what its ranges say.
-	if w[byFamily] >= max(w[by], 1) {
+	if w[byFamily] >= w[by] {
 		by = byFamily
 	}
 	return max(w[by], 0), by

@@ -66,6 +66,7 @@ func TestTypes(t *testing.T) {
 		"malformed weight":                {jht, []string{"text/plain;q=x, text/html;q=0.9"}, 2},
 		"a problem is JSON":               {[]string{"text/html", "application/problem+json"}, []string{"application/json"}, 1},
 		"JSON for who names another":      {[]string{"text/html", "application/json"}, []string{"application/vnd.api+json, */*;q=0.1"}, 1},
+		"the family wins over anything":   {[]string{"text/html", "application/json"}, []string{"application/vnd.api+json, */*"}, 1},
 		"exact wins over the family":      {[]string{"application/problem+json", "application/json"}, []string{"application/json"}, 1},
 		"the family does not overrule":    {jht, []string{"application/json;q=0.1, application/vnd.a+json, text/plain;q=0.2"}, 2},
 		"the family does not refuse":      {jht, []string{"application/vnd.a+json;q=0, */*"}, 0},
