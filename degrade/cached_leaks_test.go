@@ -121,7 +121,13 @@ func TestLeakVary(t *testing.T) {
 	})
 	s.allow(fetch("/", "Accept-Language: de", "X-Tenant: a"))
 	require.Equal(t, "dea", copyOf(s.refuse(fetch("/", "Accept-Language: de", "X-Tenant: a"))))
-	for _, other := range [][]string{nil, {"Accept-Language: de"}, {"Accept-Language: de", "X-Tenant: b"}, {"Accept-Language: d", "X-Tenant: ea"}, {"Accept-Language: de", "X-Tenant: a", "X-Tenant: b"}} {
+	for _, other := range [][]string{
+		nil,
+		{"Accept-Language: de"},
+		{"Accept-Language: de", "X-Tenant: b"},
+		{"Accept-Language: d", "X-Tenant: ea"},
+		{"Accept-Language: de", "X-Tenant: a", "X-Tenant: b"},
+	} {
 		require.Nil(t, s.refuse(fetch("/", other...)), other)
 	}
 	// At most 8, the oldest goes.
@@ -177,7 +183,9 @@ func TestLeakConsumers(t *testing.T) {
 	for _, who := range []string{"alice", "bob"} {
 		require.Equal(t, who, copyOf(s.refuse(fetch("/me", "X-Identity: "+who))))
 	}
-	for _, other := range [][]string{nil, {"X-Identity: carol"}, {"Authorization: Bearer alice"}, {"X-Identity: panic"}, {"X-Identity: skip"}, {"X-Identity: alic"}} {
+	for _, other := range [][]string{
+		nil, {"X-Identity: carol"}, {"Authorization: Bearer alice"}, {"X-Identity: panic"}, {"X-Identity: skip"}, {"X-Identity: alic"},
+	} {
 		require.Nil(t, s.refuse(fetch("/me", other...)), other)
 	}
 }
@@ -195,7 +203,9 @@ func TestLeakStoredByMistake(t *testing.T) {
 
 // A host that a proxy forwards decides links and tenants. Whoever forges one must not decide what others get.
 func TestLeakForgedHost(t *testing.T) {
-	for _, forged := range []string{"X-Forwarded-Host: evil", "X-Forwarded-Proto: http", "X-Original-URL: /admin", "X-Rewrite-URL: /admin", "Forwarded: for=1.2.3.4;host=evil"} {
+	for _, forged := range []string{
+		"X-Forwarded-Host: evil", "X-Forwarded-Proto: http", "X-Original-URL: /admin", "X-Rewrite-URL: /admin", "Forwarded: for=1.2.3.4;host=evil",
+	} {
 		s := newSite(t, degrade.PagesConfig{}, answers(200, forged))
 		s.allow(fetch("/", forged))
 		require.Nil(t, s.refuse(fetch("/")), forged)

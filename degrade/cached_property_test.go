@@ -51,8 +51,14 @@ func cachedRun(t *rapid.T) {
 	wrote := false
 	lastWrite := map[string]time.Time{}
 	callers := rapid.SampledFrom([]caller{
-		{}, {}, {partition: "alice"}, {partition: "bob"}, {credentials: []string{"Authorization: Bearer 1"}}, {credentials: []string{"Cookie: sid=1"}},
-		{credentials: []string{"Cookie: _ga=1; sid=1"}}, {partition: "alice", credentials: []string{"Authorization: Bearer 2"}},
+		{},
+		{},
+		{partition: "alice"},
+		{partition: "bob"},
+		{credentials: []string{"Authorization: Bearer 1"}},
+		{credentials: []string{"Cookie: sid=1"}},
+		{credentials: []string{"Cookie: _ga=1; sid=1"}},
+		{partition: "alice", credentials: []string{"Authorization: Bearer 2"}},
 	})
 	varied := []string{"Accept", "Accept-Language", "X-Tenant"}
 	type visit struct {
@@ -64,8 +70,11 @@ func cachedRun(t *rapid.T) {
 	}
 	draw := func() visit {
 		v := visit{caller: callers.Draw(t, "caller"), values: map[string]string{}}
-		v.site = &site{h: h, policy: rapid.SampledFrom([]string{"p", "q"}).Draw(t, "policy"), route: cacheRoute(rapid.SampledFrom([]string{"/", "/{x}"}).Draw(t, "route"))}
-		v.target = rapid.SampledFrom([]string{"http://a.example/x", "http://A.example/x", "http://a.example/x?q", "http://b.example/x", "http://a.example/%78"}).Draw(t, "target")
+		v.site = &site{h: h, policy: rapid.SampledFrom([]string{"p", "q"}).Draw(t, "policy")}
+		v.site.route = rapid.SampledFrom([]cacheRoute{"/", "/{x}"}).Draw(t, "route")
+		v.target = rapid.SampledFrom([]string{
+			"http://a.example/x", "http://A.example/x", "http://a.example/x?q", "http://b.example/x", "http://a.example/%78",
+		}).Draw(t, "target")
 		v.fields = slices.Clone(v.credentials)
 		if v.partition != "" {
 			v.fields = append(v.fields, "X-Identity: "+v.partition)
@@ -96,7 +105,9 @@ func cachedRun(t *rapid.T) {
 		}
 		if rapid.IntRange(0, 4).Draw(t, "forbids") == 0 {
 			g.storable = false
-			what := rapid.SampledFrom([]string{"no-store", "private", `private="x"`, "no-cache", "must-revalidate", "proxy-revalidate", "s-maxage=60", ";", "Set-Cookie", "Vary", "404", "500", "302"}).Draw(t, "what")
+			what := rapid.SampledFrom([]string{
+				"no-store", "private", `private="x"`, "no-cache", "must-revalidate", "proxy-revalidate", "s-maxage=60", ";", "Set-Cookie", "Vary", "404", "500", "302",
+			}).Draw(t, "what")
 			g.speaks = what != "500"
 			switch what {
 			case "Set-Cookie":

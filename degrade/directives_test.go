@@ -59,7 +59,8 @@ func TestDirectives(t *testing.T) {
 	}
 	for _, garbage := range []string{
 		"private; max-age=60", "max-age=-1", "max-age=+1", "max-age=1.5", "max-age", "max-age=", "max-age= 60", "max-age =60", "max-age=60s", `max-age=""`,
-		`x="no-store`, `x="`, `x="a\`, "public private", "=", "=x", "public, \x00", "x=\"\x7f\"", "ｐｕｂｌｉｃ", `"public"`, "x=[1]", "public,;", "stale-if-error=x", "max-stale=x", "min-fresh",
+		`x="no-store`, `x="`, `x="a\`, "public private", "=", "=x", "public, \x00", "x=\"\x7f\"", "ｐｕｂｌｉｃ", `"public"`, "x=[1]", "public,;",
+		"stale-if-error=x", "max-stale=x", "min-fresh",
 	} {
 		d := degrade.ParseDirectives([]string{garbage})
 		require.True(t, d.Bad(), "%q", garbage)

@@ -80,7 +80,7 @@ func TestRecordDoesNotBuffer(t *testing.T) {
 	const size, piece = 10 << 20, 32 << 10
 	for name, write := range map[string]func(http.ResponseWriter, []byte) (int, error){
 		"Write":       func(w http.ResponseWriter, b []byte) (int, error) { return w.Write(b) },
-		"WriteString": func(w http.ResponseWriter, b []byte) (int, error) { return io.WriteString(w, string(b)) },
+		"WriteString": func(w http.ResponseWriter, b []byte) (int, error) { return w.(io.StringWriter).WriteString(string(b)) },
 	} {
 		out := &fullWriter{plainWriter: plainWriter{h: http.Header{}}}
 		s := newSite(t, degrade.PagesConfig{}, nil)
@@ -258,7 +258,9 @@ func TestRecordWhoseFields(t *testing.T) {
 	})
 	around := func(n string) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
-		setFields(rec.Header(), []string{"X-Nonce: " + n, "X-Both: around", "Vary: Origin", "Content-Type: application/json", "Access-Control-Allow-Origin: https://" + n})
+		setFields(rec.Header(), []string{
+			"X-Nonce: " + n, "X-Both: around", "Vary: Origin", "Content-Type: application/json", "Access-Control-Allow-Origin: https://" + n,
+		})
 		return rec
 	}
 	s.serve(around("one"), fetch("/"))
