@@ -1,0 +1,6 @@
+package leased
+
+// Source is the script's.
+var Source = source
+
+const RaceEnabled = raceEnabled
