@@ -203,15 +203,6 @@ func (c *Controller) advance(now time.Time) (next time.Time) {
 		c.sample(now)
 		c.sampleAt = now.Add(min(sampleInterval, c.cfg.Window))
 	}
-	if !c.isOpen && !now.Before(c.openAt) {
-		c.isOpen = true
-		if c.cfg.Window < c.cfg.Interval { // else the one before ended here
-			c.seen.open(now, int(c.inFlight.Load()))
-			c.sched.waited()
-		} else if c.seen.opened.IsZero() {
-			c.seen.opened = c.origin
-		}
-	}
 	var tell func()
 	if !now.Before(c.stepAt) {
 		tell = c.step(now)
@@ -220,6 +211,15 @@ func (c *Controller) advance(now time.Time) (next time.Time) {
 			c.stepAt = now.Add(c.cfg.Interval)
 		}
 		c.openAt = c.stepAt.Add(-c.cfg.Window)
+	}
+	if !c.isOpen && !now.Before(c.openAt) {
+		c.isOpen = true
+		if c.cfg.Window < c.cfg.Interval { // else the one before ended here
+			c.seen.open(now, int(c.inFlight.Load()))
+			c.sched.waited()
+		} else if c.seen.opened.IsZero() {
+			c.seen.opened = c.origin
+		}
 	}
 	next = c.sampleAt
 	if c.stepAt.Before(next) {

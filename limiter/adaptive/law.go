@@ -13,17 +13,17 @@ type Reason string
 
 // Reasons of a [Law] and of the controller.
 const (
-	ReasonStart    Reason = "start"    // nothing has been seen yet: the fixed limit
-	ReasonGrow     Reason = "grow"     // the limit was binding and nothing hurts
-	ReasonHold     Reason = "hold"     // nothing hurts and nobody needs more, or a cut is being waited for
-	ReasonIdle     Reason = "idle"     // no traffic
-	ReasonUnready  Reason = "unready"  // too few requests were completed to say anything
-	ReasonCPU      Reason = "cpu"      // the processors are above their threshold
-	ReasonRTT      Reason = "rtt"      // requests take longer than can be healthy
-	ReasonErrors   Reason = "errors"   // too large a share of requests fails
-	ReasonQueue    Reason = "queue"    // goroutines wait too long for a processor
-	ReasonGradient Reason = "gradient" // requests take longer than they did
-	ReasonInFlight Reason = "in_flight"
+	ReasonStart    Reason = "start"     // nothing has been seen yet: the fixed limit
+	ReasonGrow     Reason = "grow"      // the limit was binding and nothing hurts
+	ReasonHold     Reason = "hold"      // nothing hurts and nobody needs more, or a cut is being waited for
+	ReasonIdle     Reason = "idle"      // no traffic
+	ReasonUnready  Reason = "unready"   // too few requests were completed to say anything
+	ReasonCPU      Reason = "cpu"       // the processors are above their threshold
+	ReasonRTT      Reason = "rtt"       // requests take longer than can be healthy
+	ReasonErrors   Reason = "errors"    // too large a share of requests fails
+	ReasonQueue    Reason = "queue"     // goroutines wait too long for a processor
+	ReasonGradient Reason = "gradient"  // requests take longer than they did
+	ReasonInFlight Reason = "in_flight" // more requests are in flight than keep the service busy
 )
 
 // Reasons of the governor: the fixed limit is in force.
@@ -36,6 +36,14 @@ const (
 	FallbackUnsteady Reason = "fallback_unsteady" // the limit jumps up and down
 	FallbackClosed   Reason = "fallback_closed"   // the controller has been closed
 )
+
+// Reasons returns all reasons, for whoever makes a series of each.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonStart, ReasonGrow, ReasonHold, ReasonIdle, ReasonUnready, ReasonCPU, ReasonRTT, ReasonErrors, ReasonQueue, ReasonGradient,
+		ReasonInFlight, FallbackCPU, FallbackValue, FallbackPanic, FallbackLate, FallbackPinned, FallbackUnsteady, FallbackClosed,
+	}
+}
 
 // Thresholds are where a [Law] begins to cut. A zero or negative one, other than CPU, is off.
 type Thresholds struct {

@@ -31,7 +31,9 @@ func window(peak int, rtt time.Duration) adaptive.Window {
 
 type change func(*adaptive.Window)
 
-func failing(n int) change { return func(w *adaptive.Window) { w.Failed, w.Measured = n, w.Measured-n } }
+func failing(n int) change {
+	return func(w *adaptive.Window) { w.Failed, w.Measured = n, w.Measured-n }
+}
 func rejecting(w *adaptive.Window) {
 	w.Rejected++
 	w.Arrivals++

@@ -193,7 +193,9 @@ func (p *plant) sliced(e plantEvent) {
 }
 
 // goodput is what was done in time, a second.
-func (s plantStats) goodput(phase plantPhase) float64 { return float64(s.good) / phase.length.Seconds() }
+func (s plantStats) goodput(phase plantPhase) float64 {
+	return float64(s.good) / phase.length.Seconds()
+}
 
 func (s plantStats) settledGoodput(phase plantPhase) float64 {
 	return float64(s.goodSettled) / (phase.length - phase.settled).Seconds()
