@@ -37,13 +37,13 @@ func (l *Limiter) Allow(ctx context.Context, key limiter.Key, limit limiter.Limi
 		now := l.now()
 		switch e.node.arrive(now, int64(n)) {
 		case taken:
-			l.decide(&d, e, now, n, true, limiter.ViaLease)
-			if e.node.held > e.node.low { // the usual case
-				e.mu.Unlock()
-				return d, nil
+			v := e.node.view()
+			if e.node.held <= e.node.low {
+				l.goOn(e, now)
 			}
-			l.goOn(e, now)
 			e.mu.Unlock()
+			d.Allowed, d.Via, d.Limit, d.Mark = true, limiter.ViaLease, limit, l.wall+now
+			v.numbers(&d, v.estimate(now))
 			return d, nil
 		case denied:
 			l.decide(&d, e, now, n, false, limiter.ViaLease)
@@ -205,7 +205,8 @@ func (l *Limiter) look(ctx context.Context, e *entry, limit limiter.Limit) (d li
 
 // decide fills in a decision about n units from what is known. e is locked, and what was taken is not there any more.
 func (l *Limiter) decide(d *limiter.Decision, e *entry, now int64, n int, ok bool, via limiter.Via) {
-	v := e.node.estimate(now)
+	known := e.node.view()
+	v := known.estimate(now)
 	if !ok && v.whole >= int64(n) { // the rest is the share of others
 		v = level{whole: int64(n) - 1}
 	}

@@ -31,9 +31,9 @@ func (w *world) trouble(every time.Duration) {
 // Whatever becomes of nodes and messages, not one token more passes than one bucket would let pass: for takes of one token and
 // of several, and while rates and bursts change under way.
 func TestNothingMintsTokens(t *testing.T) {
-	runs, d := 90, 8*time.Second
+	runs, d := 360, 8*time.Second
 	if raceEnabled || testing.Short() {
-		runs, d = 12, 5*time.Second
+		runs, d = 18, 4*time.Second
 	}
 	var ran faultCounts
 	for run := range runs {

@@ -422,11 +422,21 @@ func (n *node) forsake(w *waiter) {
 	}
 }
 
-// estimate is how many tokens there are for this node at the instant, from what it was last told, and the fraction of one more.
-func (n *node) estimate(now int64) level {
-	v := n.terms.refilled(n.level, (now-n.knownAt)/1000, n.burst)
-	if v.whole += n.held; v.whole >= n.burst {
-		return level{whole: n.burst}
+// view is what a node knows of how many tokens there are. The numbers of a decision follow from it without the node.
+type view struct {
+	terms
+	level
+	at   int64 // when it was told
+	held int64
+}
+
+func (n *node) view() view { return view{n.terms, n.level, n.knownAt, n.held} }
+
+// estimate is how many tokens there are for this node at the instant, and the fraction of one more.
+func (v *view) estimate(now int64) level {
+	e := v.refilled(v.level, (now-v.at)/1000, v.burst)
+	if e.whole += v.held; e.whole >= v.burst {
+		return level{whole: v.burst}
 	}
-	return v
+	return e
 }

@@ -141,6 +141,10 @@ func TestLeasesAreStrictUsefulAndFair(t *testing.T) {
 
 // Small bursts and low rates: what a tick refills is a few tokens, or less than one.
 func TestSmallBuckets(t *testing.T) {
+	d := 20 * time.Second
+	if raceEnabled || testing.Short() {
+		d = 6 * time.Second
+	}
 	for name, c := range map[string]struct {
 		l   limiter.Limit
 		n   int
@@ -154,7 +158,7 @@ func TestSmallBuckets(t *testing.T) {
 	} {
 		for times, of := range map[string]func(n, k int, now int64) float64{"x0.95": even(0.95), "x2": even(2), "x10": even(10), "skewed x2": skewed(2, first)} {
 			t.Run(name+", "+times, func(t *testing.T) {
-				r := simulate(t, 3, c.n, c.l, sync100, network{median: 250 * time.Microsecond}, of, 20*time.Second)
+				r := simulate(t, 3, c.n, c.l, sync100, network{median: 250 * time.Microsecond}, of, d)
 				t.Log(r)
 				require.LessOrEqual(t, r.over, float64(c.l.Rate)/c.l.Period.Seconds()*r.longest.Seconds()+1)
 				require.GreaterOrEqual(t, r.use, c.use)
