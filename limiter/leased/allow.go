@@ -215,6 +215,8 @@ func (l *Limiter) decide(d *limiter.Decision, e *entry, now int64, n int, ok boo
 	d.RetryAfter, d.ResetAfter, d.NextAfter, d.Delay, d.Mark = 0, 0, 0, 0, 0
 	e.node.numbers(d, v)
 	switch {
+	case int64(n) > known.burst:
+		d.RetryAfter = limiter.Never
 	case !ok:
 		wait := e.node.until(int64(n)-v.whole, v.frac)
 		d.RetryAfter = max(inNanoseconds(wait), time.Duration(e.node.quiet-now), 1)

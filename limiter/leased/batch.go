@@ -39,6 +39,9 @@ func (l *Limiter) AllowAll(ctx context.Context, _ time.Time, takes []limiter.Tak
 		t.Decision = d
 		return d.Allowed, err
 	}
+	if l.quick(takes) {
+		return true, nil
+	}
 	parts, of, err := l.gather(takes)
 	pass := false
 	if err == nil {

@@ -72,6 +72,27 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
+// A group of three takes from leases.
+func BenchmarkAllowAll(b *testing.B) {
+	l := newBench(b, leased.Config{})
+	takes := make([]limiter.Take, 3)
+	for k := range takes {
+		takes[k] = limiter.Take{Key: limiter.Key{Space: fmt.Sprint(k), ID: "user=alice"}, Limit: plenty, N: 1}
+	}
+	for held := int64(0); held < 100_000; held = l.Stats().Held / 3 {
+		for range 1000 {
+			for _, t := range takes {
+				_, err := l.Allow(b.Context(), t.Key, t.Limit, 100)
+				require.NoError(b, err)
+			}
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = l.AllowAll(context.Background(), time.Time{}, takes)
+	}
+}
+
 // A key that is asked for seldom costs a call, here and with redislimit.
 func BenchmarkCold(b *testing.B) {
 	ctx := context.Background()

@@ -241,6 +241,55 @@ func TestGroupsGiveBack(t *testing.T) {
 	})
 }
 
+// A group whose takes are all leased makes no call, and a group of which one is not spends nothing of the others.
+func TestGroupsFromLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &modelStore{delay: time.Microsecond}
+		l := onModel(t, s, Config{})
+		limit := limiter.PerSecond(1000)
+		warm(t, l, alice, limit)
+		warm(t, l, bob, limit)
+		warm(t, l, alice, limit)
+		s.set(func() { s.away = true }) // so that nothing comes beside
+		calls, held := s.count(), l.Stats().Held
+		takes := []limiter.Take{{Key: bob, Limit: limit, N: 1}, {Key: alice, Limit: limit, N: 2}}
+		ok, err := l.AllowAll(t.Context(), time.Time{}, takes)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, held-3, l.Stats().Held)
+		for _, k := range takes {
+			require.Equal(t, limiter.ViaLease, k.Decision.Via)
+			require.Positive(t, k.Decision.Mark)
+		}
+		require.Equal(t, calls, s.count())
+		held = l.Stats().Held
+		takes[0].Key.ID = "user=carol"
+		_, err = l.AllowAll(t.Context(), time.Time{}, takes)
+		require.ErrorIs(t, err, limiter.ErrUnavailable)
+		require.Equal(t, held, l.Stats().Held)
+	})
+}
+
+// A burst that is lowered below what somebody waits for: he is refused, and nobody asks for ever.
+func TestBurstLoweredUnderAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &modelStore{delay: 5 * time.Millisecond}
+		l := onModel(t, s, Config{})
+		var wg sync.WaitGroup
+		wg.Go(func() { allow(t, l, limiter.PerSecond(10), 1) })
+		time.Sleep(time.Millisecond)
+		wg.Go(func() {
+			d := allow(t, l, limiter.PerSecond(10), 9)
+			require.False(t, d.Allowed)
+			require.Equal(t, limiter.Never, d.RetryAfter)
+		})
+		time.Sleep(time.Millisecond)
+		wg.Go(func() { allow(t, l, limiter.PerSecond(5), 1) })
+		wg.Wait()
+		require.LessOrEqual(t, s.count(), 3)
+	})
+}
+
 func TestShadowTakesNeverRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := onModel(t, &modelStore{delay: time.Microsecond}, Config{})

@@ -101,7 +101,12 @@ func (l *Limiter) observe(op string, start time.Time, n int, err error) {
 			}
 		}
 	}
-	e := limiter.Event{Kind: limiter.EventStore, Time: start, Name: l.name, Op: op, Duration: time.Since(start), N: n, Err: err}
+	took := time.Since(start)
+	if err == nil {
+		for was := l.slowest.Load(); int64(took) > was && !l.slowest.CompareAndSwap(was, int64(took)); was = l.slowest.Load() {
+		}
+	}
+	e := limiter.Event{Kind: limiter.EventStore, Time: start, Name: l.name, Op: op, Duration: took, N: n, Err: err}
 	if err != nil {
 		e.Reason = rediscall.Cause(err)
 	}

@@ -31,7 +31,7 @@ func (w *world) trouble(every time.Duration) {
 // Whatever becomes of nodes and messages, not one token more passes than one bucket would let pass: for takes of one token and
 // of several, and while rates and bursts change under way.
 func TestNothingMintsTokens(t *testing.T) {
-	runs, d := 360, 8*time.Second
+	runs, d := 180, 8*time.Second
 	if raceEnabled || testing.Short() {
 		runs, d = 18, 4*time.Second
 	}

@@ -70,6 +70,7 @@ type Limiter struct {
 
 	closed  atomic.Bool
 	away    atomic.Bool // the last call failed
+	slowest atomic.Int64
 	retired retired
 
 	mu      sync.Mutex

@@ -378,7 +378,7 @@ func (n *node) serve(now, ready int64) (settled []*waiter) {
 			ready -= now
 			n.held -= w.cost - now
 			w.verdict = taken
-		case now < n.quiet && w.cost >= n.quietFrom:
+		case w.cost > n.burst, now < n.quiet && w.cost >= n.quietFrom: // the burst was more when it came
 			w.verdict = denied
 		default:
 			left = append(left, w)

@@ -13,6 +13,10 @@ type Stats struct {
 	// Staleness is how long ago the oldest lease that is held was told about by Redis.
 	Staleness time.Duration
 
+	// Slowest is the longest call that got an answer. What passes in an interval, measured at the processes, may be above the
+	// promise by what comes back in that time.
+	Slowest time.Duration
+
 	Local    uint64 // decisions without a call
 	Calls    uint64 // calls for tokens, and to give some back
 	Failed   uint64 // calls without an answer
@@ -25,7 +29,7 @@ type Stats struct {
 // Stats returns them. It looks at every key: once in some seconds is often enough.
 func (l *Limiter) Stats() Stats {
 	sum := l.retired.get()
-	s := Stats{}
+	s := Stats{Slowest: time.Duration(l.slowest.Load())}
 	now := l.now()
 	for _, e := range l.table.all() {
 		e.mu.Lock()
