@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -31,8 +32,16 @@ type Deps struct {
 	StoreKeys map[string]func(limiter.Key) string
 	// Partitions make the pk parameter.
 	Partitions map[string]func(keyfunc.Key) []byte
-	// Degrade are handlers of refused requests.
+	// Degrade are further handlers of refused requests. The names of those that a document has by itself, such as cache,
+	// are not looked up.
 	Degrade map[string]degrade.Handler
+	// Classes say how important a request is, for shed.
+	Classes map[string]func(*keyfunc.Request) degrade.Class
+	// Files are the files that contents of static may name, as os.DirFS has them; nil: none. They are read by [Build].
+	Files fs.FS
+	// Copies makes the store of recorded responses of a policy; nil: memory. It is called at every Build, and the store of
+	// a policy lives on where its settings of cache stay.
+	Copies func(policy string) degrade.Store
 
 	// Central makes the limiter of mode central, Local that of mode local. Each is called at every [Build] that needs it and
 	// returns the same limiter for the same Store, so that counters live on; package config/stores has both. An error
@@ -116,7 +125,7 @@ func (b *builder) config() middleware.Config {
 	if r := d.Response; r != nil {
 		cfg.Response.ResetDelta, cfg.Response.RetryAfterDate, cfg.Response.NoExpose = r.ResetDelta, r.RetryAfterDate, r.NoExpose
 		cfg.Response.MaxRetryAfter, cfg.Response.Jitter = time.Duration(value(r.MaxRetryAfter)), time.Duration(value(r.Jitter))
-		cfg.Response.MaxUnitsPerSecond, cfg.Response.Messages = r.MaxUnitsPerSecond, r.Messages
+		cfg.Response.MaxUnitsPerSecond, cfg.Response.Messages, cfg.Response.DegradedField = r.MaxUnitsPerSecond, r.Messages, r.DegradedField
 	}
 	cfg.ClientIP = d.ClientIP.trust()
 	b.trust(cfg.ClientIP)

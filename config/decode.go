@@ -128,6 +128,15 @@ func (d *decoder) value(n ast.Node, path string, v reflect.Value, rules rules) {
 	case v.Type() == reflect.TypeFor[List]():
 		d.list(n, path, v, rules)
 		return
+	case v.Type() == reflect.TypeFor[Chain]():
+		if _, several := n.(*ast.SequenceNode); !several {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			d.handler(n, path+"[0]", v.Index(0))
+			return
+		}
+	case v.Type() == reflect.TypeFor[Handler]():
+		d.handler(n, path, v)
+		return
 	case isScalar(v.Type()):
 		d.scalar(n, path, v, rules)
 		return
@@ -297,6 +306,11 @@ func (d *decoder) fields(n ast.Node, path string, v reflect.Value) {
 		seen[name] = true
 		d.value(pair.Value, at, v.Field(f.index), f.rules)
 	}
+	d.required(n, path, known, seen)
+}
+
+// required tells of the fields that have to be there and are not.
+func (d *decoder) required(n ast.Node, path string, known *fieldSet, seen map[string]bool) {
 	for _, f := range known.fields {
 		if f.rules.required && !seen[f.name] {
 			d.wrong(n, path, MissingField, "", "the field %q is required: %s", f.name, f.about)
@@ -365,6 +379,34 @@ func (d *decoder) list(n ast.Node, path string, v reflect.Value, rules rules) {
 	var one string
 	d.scalar(n, path, reflect.ValueOf(&one).Elem(), noRules)
 	v.Set(reflect.ValueOf(List{one}))
+}
+
+// handler decodes a name alone, or one field.
+func (d *decoder) handler(n ast.Node, path string, v reflect.Value) {
+	if _, seen := d.source.places[path]; !seen {
+		d.source.places[path] = placeOf(first(n))
+	}
+	h := v.Addr().Interface().(*Handler)
+	if _, _, alone := scalarText(n); alone {
+		var name string
+		d.scalar(n, path, reflect.ValueOf(&name).Elem(), noRules)
+		if name != "" {
+			h.setAlone(name)
+		}
+		if _, settings := h.alone(); settings.IsValid() {
+			d.required(n, join(path, name), fieldsOf(settings.Type().Elem()), nil)
+		}
+		return
+	}
+	pairs, ok := d.pairs(n, path, 0)
+	if !ok {
+		return
+	}
+	if len(pairs) != 1 {
+		d.wrong(n, path, InvalidValue, "Begin each with a dash of its own.", "one handler is expected here, and there are %d fields", len(pairs))
+		return
+	}
+	d.fields(n, path, v)
 }
 
 func (d *decoder) fits(n ast.Node, path string, length int, rules rules) bool {

@@ -90,6 +90,11 @@ func flatten(d *Document, secrets bool, callers callersHidden) map[string]string
 			}
 			texts := make([]string, len(x))
 			for k := range x {
+				if fields, ok := x[k].(yaml.MapSlice); ok {
+					walk(fmt.Sprintf("%s[%d]", path, k), fields)
+					texts[k] = fmt.Sprint(fields[0].Key)
+					continue
+				}
 				texts[k] = fmt.Sprint(x[k])
 			}
 			out[path] = strings.Join(texts, ", ")
@@ -143,6 +148,12 @@ func tree(v reflect.Value, secrets bool) any {
 		return nil
 	}
 	switch x := v.Interface().(type) {
+	case Handler:
+		name, settings := x.alone()
+		if fields := settingsOf(settings, secrets); fields != nil {
+			return yaml.MapSlice{{Key: name, Value: fields}}
+		}
+		return name
 	case Duration:
 		if x == -1 {
 			return off
@@ -206,6 +217,14 @@ func tree(v reflect.Value, secrets bool) any {
 		return int(v.Int())
 	}
 	return v.Bool()
+}
+
+// settingsOf is tree of the settings of a handler, nil without any.
+func settingsOf(v reflect.Value, secrets bool) any {
+	if !v.IsValid() {
+		return nil
+	}
+	return tree(v, secrets)
 }
 
 // String returns a time as it is written.

@@ -67,6 +67,10 @@ func kindOf(f reflect.StructField) string {
 		kind = "text or list"
 	case "Limit":
 		kind = "limit"
+	case "Share":
+		kind = "share, such as 20%"
+	case "Chain":
+		kind = "handler or list of handlers"
 	}
 	rules := f.Tag.Get("rules")
 	get := func(name string) string {

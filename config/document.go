@@ -86,6 +86,7 @@ type Response struct {
 	RetryAfterDate    bool              `yaml:"retry_after_date" about:"Retry-After as a date"`
 	MaxRetryAfter     *Duration         `yaml:"max_retry_after" rules:"min=1s,max=2147483647s" about:"caps Retry-After"`
 	Jitter            *Duration         `yaml:"jitter" rules:"min=1ms,max=24h" about:"the most that is added to Retry-After at random; default none"`
+	DegradedField     string            `yaml:"degraded_field" rules:"len=64" about:"the field that names what is served instead of a refusal, or off; default X-RateLimit-Degraded"`
 	MaxUnitsPerSecond int               `yaml:"max_units_per_second" rules:"min=1,max=1000000000" about:"lowers the units told as left; default off"`
 	NoExpose          bool              `yaml:"no_expose" about:"leave Access-Control-Expose-Headers alone"`
 	Messages          map[string]string `yaml:"messages" rules:"len=100" about:"detail of refusals by language tag"`
@@ -123,7 +124,7 @@ type Policy struct {
 	Cost         string                      `yaml:"cost" about:"units of a request: a function registered by that name; without it 1"`
 	MaxDelay     *Duration                   `yaml:"max_delay" rules:"off,min=1ms,max=24h" about:"leaky_bucket: the longest a request is held, or off; default: for any place"`
 	Refund       []Statuses                  `yaml:"refund" rules:"len=100" about:"statuses for which units are given back: [\"5xx\", 404]"`
-	Degrade      List                        `yaml:"degrade" rules:"len=16" about:"what is served instead of a refusal: handlers registered by these names, in turn"`
+	Degrade      Chain                       `yaml:"degrade" rules:"len=16" about:"what is served instead of a refusal: one handler or several, asked in turn, by name or with settings: [cache, {read_only: {limit: 60/m}}]"`
 	OnStoreError string                      `yaml:"on_store_error" rules:"oneof=fail_open|fail_closed" about:"what becomes of a request while the store is away; default fail_open"`
 	Shadow       bool                        `yaml:"shadow" about:"decide and be observed, and refuse nothing"`
 	Headers      response.Set                `yaml:"headers" about:"the fields that tell of the policy; default those of the document"`

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/config"
+	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/limiter/fallback"
@@ -39,7 +40,8 @@ var places = []struct {
 	{reflect.TypeFor[response.Options](), "", map[string]string{
 		"Headers": "headers", "ResetDelta": "response.reset_delta", "RetryAfterDate": "response.retry_after_date", "MaxRetryAfter": "response.max_retry_after",
 		"Jitter": "response.jitter", "MaxUnitsPerSecond": "response.max_units_per_second", "NoExpose": "response.no_expose", "Messages": "response.messages",
-		"Body": "!code: Deps has it",
+		"DegradedField": "response.degraded_field",
+		"Body":          "!code: Deps has it",
 	}},
 	{reflect.TypeFor[keyfunc.Trust](), "client_ip.", map[string]string{
 		"Strategy": "strategy", "Count": "count", "Header": "header", "TrustedProxies": "trusted_proxies", "TrustUnix": "trust_unix", "IPv6Prefix": "ipv6_prefix",
@@ -49,6 +51,25 @@ var places = []struct {
 		"Algorithm": "algorithm", "Rate": "limit", "Period": "limit", "Burst": "burst", "Cells": "cells", "Align": "align",
 	}},
 	{reflect.TypeFor[limiter.Align](), "policies.align.", map[string]string{"Unit": "unit", "Zone": "zone"}},
+	{reflect.TypeFor[degrade.PagesConfig](), "policies.degrade.cache.", map[string]string{
+		"MaxBytes": "max_bytes", "MaxPage": "max_page", "MaxStale": "max_stale", "MaxStaleIfError": "max_stale_if_error", "Statuses": "statuses",
+		"Partition": "partition", "Credentials": "credentials", "IgnoreCookies": "ignore_cookies", "Query": "query", "Flushed": "flushed",
+		"Store": "!code: Deps.Copies", "PartitionName": "!is what partition says", "Name": "!of the product, in Cache-Status", "Log": "!code: Deps has it",
+	}},
+	{reflect.TypeFor[degrade.ReadOnlyConfig](), "policies.degrade.read_only.", map[string]string{
+		"ReadRoutes": "read_routes", "Reads": "reads", "Writes": "writes", "Latch": "latch",
+	}},
+	{reflect.TypeFor[degrade.StaticConfig](), "policies.degrade.static.", map[string]string{
+		"Status": "status", "Header": "headers", "Contents": "contents", "CacheControl": "cache_control", "FS": "!code: Deps.Files",
+	}},
+	{reflect.TypeFor[degrade.Content](), "policies.degrade.static.contents.", map[string]string{"Type": "type", "Language": "language", "Body": "body", "File": "file"}},
+	{reflect.TypeFor[degrade.QueueConfig](), "policies.degrade.queue.", map[string]string{
+		"PerKey": "per_key", "Total": "total", "MaxWait": "max_wait", "ServiceTime": "service_time", "NewestFirst": "newest_first",
+	}},
+	{reflect.TypeFor[degrade.RedirectConfig](), "policies.degrade.redirect.", map[string]string{
+		"URL": "to", "Status": "status", "Return": "return", "NoRetryAfter": "no_retry_after",
+	}},
+	{reflect.TypeFor[degrade.ShedConfig](), "policies.degrade.shed.", map[string]string{"Class": "class routes default", "By": "by", "Keep": "keep", "Rotate": "rotate"}},
 	{reflect.TypeFor[memory.Config](), "store.memory.", map[string]string{
 		"MaxKeys": "max_keys", "MaxLogEntries": "max_log_entries", "Observer": "!code", "Name": "!says which of the stores it is",
 	}},
@@ -66,7 +87,12 @@ var places = []struct {
 var only = map[string]string{
 	"version": "of the form", "key_secret": "an argument of keyfunc.HMAC", "key_secret_file": "likewise",
 	"store.memory": "which store", "store.fallback": "which store", "store.redis.url": "of the client", "store.redis.url_file": "of the client",
-	"policies.plans.from": "inside of Plan", "policies.plans.limits": "inside of Plan", "policies.plans.unknown": "inside of Plan", "policies.plans.trusted": "silences a warning",
+	"policies.degrade.cache": "a handler", "policies.degrade.read_only": "a handler", "policies.degrade.static": "a handler", "policies.degrade.queue": "a handler",
+	"policies.degrade.redirect": "a handler", "policies.degrade.shed": "a handler", "policies.degrade.flag": "a handler", "policies.degrade.func": "a handler",
+	"policies.degrade.cache.limit": "a Within", "policies.degrade.read_only.limit": "a Within", "policies.degrade.static.limit": "a Within",
+	"policies.degrade.redirect.limit": "a Within", "policies.degrade.flag.limit": "a Within", "policies.degrade.func.limit": "a Within",
+	"policies.degrade.func.name": "in Deps.Degrade",
+	"policies.plans.from":        "inside of Plan", "policies.plans.limits": "inside of Plan", "policies.plans.unknown": "inside of Plan", "policies.plans.trusted": "silences a warning",
 }
 
 // Every setting of Go has its place in a document, and every field of a document its setting: whoever adds one says where.

@@ -73,9 +73,9 @@ func inDocument(message string) string {
 	})
 }
 
-// split returns the errors that were joined.
+// split returns the errors that were joined. One that wraps two, such as a cause and what it means, is one.
 func split(err error) []error {
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
+	if j, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(j.Unwrap()...).Error() == err.Error() {
 		var all []error
 		for _, e := range j.Unwrap() {
 			all = append(all, split(e)...)
@@ -113,7 +113,9 @@ func (b *builder) tryGuard(cfg middleware.Config) {
 			}
 			if name := fieldNames[word]; name != "" {
 				path += "." + name
-				message = strings.TrimPrefix(name+message[len(word):], name+": ")
+				if message = strings.TrimPrefix(name+message[len(word):], name+": "); name == "degrade" {
+					message = inHandler(message)
+				}
 			}
 		} else if m := policyNamed.FindStringSubmatch(message); m != nil {
 			k := slices.IndexFunc(b.doc.Policies, func(p Policy) bool { return p.Name == m[1] })

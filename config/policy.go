@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/middleware"
 )
@@ -44,20 +43,12 @@ func (b *builder) policy(at string, p *Policy) middleware.Policy {
 	return out
 }
 
-func (b *builder) degrade(at string, p *Policy) degrade.Handler {
-	var handlers []degrade.Handler
-	for k, name := range p.Degrade {
-		if h := registered(b, fmt.Sprintf("%s.degrade[%d]", at, k), name, b.deps.Degrade, "degrade handler"); h != nil {
-			handlers = append(handlers, h)
-		}
+// keyWrong tells what is wrong with an element of a key.
+func (b *builder) keyWrong(path string, err error) {
+	var ke *keyError
+	if errors.As(err, &ke) {
+		b.add(false, path, ke.id, ke.suggestion, "%s", ke.message)
 	}
-	switch len(handlers) {
-	case 0:
-		return nil
-	case 1:
-		return handlers[0]
-	}
-	return degrade.First(handlers...)
 }
 
 // key builds the key of a policy, and warns where the client alone chooses it. false: some of it is not known.
@@ -75,10 +66,7 @@ func (b *builder) key(at string, p *Policy, out *middleware.Policy) (elements []
 		e, err := b.keys.parse(text)
 		if err != nil {
 			ok = false
-			var ke *keyError
-			if errors.As(err, &ke) {
-				b.add(false, path, ke.id, ke.suggestion, "%s", ke.message)
-			}
+			b.keyWrong(path, err)
 			continue
 		}
 		for _, kind := range e.kinds {

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strconv"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -22,6 +23,23 @@ func Schema() []byte {
 		panic("config: " + err.Error())
 	}
 	return append(text, '\n')
+}
+
+func structOf(t reflect.Type) map[string]any {
+	properties, required := map[string]any{}, []string{}
+	for _, f := range fieldsOf(t).fields {
+		p := schemaOf(t.Field(f.index).Type, f.rules)
+		p["description"] = f.about
+		properties[f.name] = p
+		if f.rules.required {
+			required = append(required, f.name)
+		}
+	}
+	out := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		out["required"] = required
+	}
+	return out
 }
 
 func schemaOf(t reflect.Type, r rules) map[string]any {
@@ -47,26 +65,32 @@ func schemaOf(t reflect.Type, r rules) map[string]any {
 			map[string]any{"type": "integer", "minimum": 100, "maximum": 599},
 			map[string]any{"type": "string", "pattern": "^([1-5][xX][xX]|[1-5][0-9][0-9])$"},
 		}}
+	case reflect.TypeFor[Share]():
+		return map[string]any{"anyOf": []any{
+			map[string]any{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, map[string]any{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)?%?$`},
+		}}
+	case reflect.TypeFor[Chain]():
+		one := schemaOf(reflect.TypeFor[Handler](), noRules)
+		return map[string]any{"anyOf": append(one["anyOf"].([]any), map[string]any{"type": "array", "items": one, "maxItems": r.len})}
+	case reflect.TypeFor[Handler]():
+		fields := structOf(t)
+		fields["minProperties"], fields["maxProperties"] = 1, 1
+		var incomplete []string
+		for name, p := range fields["properties"].(map[string]any) {
+			if p.(map[string]any)["required"] != nil {
+				incomplete = append(incomplete, name)
+			}
+		}
+		slices.Sort(incomplete)
+		text["not"] = map[string]any{"enum": incomplete}
+		return map[string]any{"anyOf": []any{text, fields}}
 	case reflect.TypeFor[List]():
 		many := map[string]any{"type": "array", "items": text, "maxItems": r.len}
 		return map[string]any{"anyOf": []any{text, many}}
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		properties, required := map[string]any{}, []string{}
-		for _, f := range fieldsOf(t).fields {
-			p := schemaOf(t.Field(f.index).Type, f.rules)
-			p["description"] = f.about
-			properties[f.name] = p
-			if f.rules.required {
-				required = append(required, f.name)
-			}
-		}
-		out := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
-		if len(required) > 0 {
-			out["required"] = required
-		}
-		return out
+		return structOf(t)
 	case reflect.Map:
 		out := map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem(), noRules), "propertyNames": map[string]any{"minLength": 1}}
 		if r.len > 0 {

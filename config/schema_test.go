@@ -36,6 +36,8 @@ func fits(t *testing.T, schema map[string]any, value any) bool {
 				ok = isText
 			case "integer":
 				ok = isNumber && n == float64(int(n))
+			case "number":
+				ok = isNumber
 			case "boolean":
 				_, ok = value.(bool)
 			case "array":
@@ -45,6 +47,8 @@ func fits(t *testing.T, schema map[string]any, value any) bool {
 			default:
 				t.Fatalf("type %v", rule)
 			}
+		case "not":
+			ok = !fits(t, rule.(map[string]any), value)
 		case "enum":
 			ok = slices.ContainsFunc(rule.([]any), func(x any) bool { return reflect.DeepEqual(x, value) })
 		case "const":
@@ -59,12 +63,16 @@ func fits(t *testing.T, schema map[string]any, value any) bool {
 			ok = !isText || regexp.MustCompile(rule.(string)).MatchString(text)
 		case "minimum":
 			ok = !isNumber || n >= number(k)
+		case "exclusiveMinimum":
+			ok = !isNumber || n > number(k)
 		case "maximum":
 			ok = !isNumber || n <= number(k)
 		case "maxItems":
 			ok = !isList || len(list) <= int(number(k))
 		case "minItems":
 			ok = !isList || len(list) >= int(number(k))
+		case "minProperties":
+			ok = !isObject || len(object) >= int(number(k))
 		case "maxProperties":
 			ok = !isObject || len(object) <= int(number(k))
 		case "items":
@@ -117,6 +125,12 @@ func TestSchemaAgrees(t *testing.T) {
 		"version: 1\npolicies: [{name: a, plans: {from: x, limits: {a: 1/s}}}]", "version: 1\npolicies: [{name: a, plans: {from: x}}]", "version: 1\npolicies: [{name: a, burst: 0}]",
 		"version: 1\npolicies: [{name: a, overrides: {ip: {192.0.2.1: 1/s}}}]", "version: 1\npolicies: [{name: a, overrides: {ip: [x]}}]", "version: 1\npolicies: [{name: a, align: {unit: year}}]",
 		"version: 1\npolicies: [{name: " + strings.Repeat("a", 65) + "}]", "version: 1\npolicies: [{name: a, messages: {'': x}}]", "version: 1\nresponse: {jitter: 1h30m}",
+		"version: 1\npolicies: [{name: a, degrade: cache}]", "version: 1\npolicies: [{name: a, degrade: [cache, flag]}]", "version: 1\npolicies: [{name: a, degrade: {cache: {}}}]", "version: 1\npolicies: [{name: a, degrade: []}]",
+		"version: 1\npolicies: [{name: a, degrade: [x, {queue: {max_wait: 2s}}]}]", "version: 1\npolicies: [{name: a, degrade: {cache: {}, queue: {}}}]",
+		"version: 1\npolicies: [{name: a, degrade: [{}]}]", "version: 1\npolicies: [{name: a, degrade: [{cached: {}}]}]", "version: 1\npolicies: [{name: a, degrade: [[x]]}]",
+		"version: 1\npolicies: [{name: a, degrade: {read_only: {limit: 1/s, latch: 20%}}}]", "version: 1\npolicies: [{name: a, degrade: {read_only: {limit: 1/s, latch: 0.2}}}]",
+		"version: 1\npolicies: [{name: a, degrade: {read_only: {limit: 1/s, latch: 2}}}]", "version: 1\npolicies: [{name: a, degrade: {read_only: {latch: 20%}}}]",
+		"version: 1\npolicies: [{name: a, degrade: {cache: {statuses: [200, 404], max_stale: off, query: []}}}]", "version: 1\npolicies: [{name: a, degrade: {cache: {statuses: []}}}]",
 		"version: 1\n$schema: x", "version: 1\nexempt: {$schema: x}", "version: 1\nexempt: {cidrs: []}", "version: 1\nexempt: {cidrs: [x]}", "version: 1\npolicies: [{name: a, match: {hosts: []}}]", "version: 1\npolicies: [{name: a, match: {}}]",
 	} {
 		data, err := yaml.YAMLToJSON([]byte(text))

@@ -33,7 +33,11 @@ func (v *visit) before() outcome {
 			case err != nil:
 				a.err, out = err, broken
 			case h.Shut:
-				if a.shut = (&shut{h, modeOf(g)}); out == passes {
+				// Of several the service's cause counts: a queue would hold what another has refused for its sake.
+				if a.shut == nil || h.Cause == degrade.Capacity {
+					a.shut = &shut{h, modeOf(g)}
+				}
+				if out == passes {
 					out = limited
 				}
 			default:
@@ -69,12 +73,12 @@ func (v *visit) after(out outcome) {
 	}
 	for k := range v.active {
 		a := &v.active[k]
-		if a.waived || a.err != nil {
+		if a.waived {
 			continue
 		}
 		for _, g := range a.gates {
 			x := degrade.Verdict{Passed: out == passes, Refused: (a.violated || a.full) && !a.shed}
-			if a.decided {
+			if a.decided && a.take >= 0 {
 				x.Decision = v.takes[a.take].Decision
 			}
 			v.hear(a, g, x)

@@ -93,6 +93,24 @@ func TestShut(t *testing.T) {
 	})
 }
 
+// Of several gates that are shut the service's cause counts, and what cannot be decided is heard of too.
+func TestSeveralGates(t *testing.T) {
+	shutBy := func(c degrade.Cause) *gate {
+		return newGate(func(*degrade.Subject) degrade.Hint { return degrade.Hint{Shut: true, Cause: c} })
+	}
+	for _, chain := range []degrade.Handler{
+		degrade.First(shutBy(degrade.Quota), shutBy(degrade.Capacity)), degrade.First(shutBy(degrade.Capacity), shutBy(degrade.Quota)),
+	} {
+		require.Equal(t, 503, get(guardOf(t, policy{Name: "a", Limit: limiter.PerDay(4), Degrade: chain}), "192.0.2.7").Code)
+	}
+	f := newFake()
+	f.hook = func(string) error { return errAway }
+	x := newGate(func(*degrade.Subject) degrade.Hint { return degrade.Hint{} })
+	g := newGuard(t, config{Limiter: f, Policies: byIP(policy{Name: "a", Limit: limiter.PerDay(1), Degrade: x})})
+	require.Equal(t, 200, get(g, "192.0.2.7").Code)
+	require.Equal(t, []degrade.Verdict{{Passed: true}}, x.take())
+}
+
 // Check asks gates as a request does.
 func TestShutCheck(t *testing.T) {
 	x := newGate(func(*degrade.Subject) degrade.Hint { return degrade.Hint{Shut: true, Cause: degrade.Capacity} })

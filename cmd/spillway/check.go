@@ -45,6 +45,7 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	asJSON := flags.Bool("json", false, "print findings as JSON")
 	app := flags.Bool("app", false, "the document is for an application that registers the names it uses: any name will do")
 	where := flags.String("config", "", "`where` the document is, as for serve, instead of FILE")
+	files := flags.String("files", "", "`folder` of the files that contents of static name, as for serve")
 	var names serve.Names
 	flags.Var(&names, "name", "a name that the document uses, as for serve: `tenant=header:X-Tenant`; may be repeated")
 	if err := flags.Parse(args); err != nil {
@@ -64,6 +65,9 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	doc, findings := config.Parse(data)
 	if findings.Err() == nil {
 		deps := names.Deps()
+		if deps.Files, err = serve.Folder(*files); err != nil {
+			return told(fmt.Errorf("%w: -files: %w", errUsage, err), stderr)
+		}
 		if *app {
 			registerAll(doc, &deps)
 		}
@@ -144,6 +148,8 @@ func hint(findings config.Findings) {
 	for k := range findings {
 		if f := &findings[k]; f.ID == config.UnknownName && serve.Nameless(f.Message) {
 			f.Suggestion = strings.TrimSpace(f.Suggestion + " " + serve.NameHint)
+		} else if strings.Contains(f.Message, "gives no access to files") {
+			f.Suggestion += " Or say in which folder it is with -files."
 		}
 	}
 }
@@ -261,8 +267,16 @@ func restOf(p *config.Policy) string {
 	}
 	add(p.OnNoKey == "skip", "passes without a key")
 	add(p.OnStoreError == "fail_closed", "refuses while the store is away")
-	add(len(p.Degrade) > 0, "instead of a refusal ", strings.Join(p.Degrade, ", "))
+	add(len(p.Degrade) > 0, "instead of a refusal ", strings.Join(handlers(p.Degrade), ", "))
 	return strings.Join(parts, "; ")
+}
+
+// handlers lists the names of a chain.
+func handlers(chain config.Chain) (list []string) {
+	for _, h := range chain {
+		list = append(list, h.String())
+	}
+	return list
 }
 
 // limits lists limits by name.
@@ -281,14 +295,9 @@ func registerAll(doc *config.Document, deps *config.Deps) {
 	deps.StoreKeys = make(map[string]func(limiter.Key) string)
 	deps.Partitions = make(map[string]func(keyfunc.Key) []byte)
 	deps.Degrade = make(map[string]degrade.Handler)
-	for _, m := range append(matches(doc), doc.Exempt) {
-		if m != nil && m.If != "" {
-			deps.Predicates[m.If] = func(*keyfunc.Request) bool { return false }
-		}
-	}
-	for k := range doc.Policies {
-		p := &doc.Policies[k]
-		for _, text := range p.Key {
+	deps.Classes = make(map[string]func(*keyfunc.Request) degrade.Class)
+	registerKeys := func(list config.List) {
+		for _, text := range list {
 			for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("(), ", r) }) {
 				if _, known := deps.Keys[word]; !known && keyfunc.ValidName(word) && !isBuiltin(word) {
 					kind := keyfunc.KindOf(word)
@@ -296,14 +305,42 @@ func registerAll(doc *config.Document, deps *config.Deps) {
 				}
 			}
 		}
+	}
+	for _, m := range append(matches(doc), doc.Exempt) {
+		if m != nil && m.If != "" {
+			deps.Predicates[m.If] = func(*keyfunc.Request) bool { return false }
+		}
+	}
+	for k := range doc.Policies {
+		p := &doc.Policies[k]
+		registerKeys(p.Key)
 		if p.Plans != nil && !strings.Contains(p.Plans.From, ":") {
 			deps.Plans[p.Plans.From] = nobody
 		}
 		deps.Costs[p.Cost] = func(*keyfunc.Request) int { return 1 }
 		deps.StoreKeys[p.StoreKey] = func(k limiter.Key) string { return k.ID }
 		deps.Partitions[p.Partition] = func(keyfunc.Key) []byte { return nil }
-		for _, name := range p.Degrade {
-			deps.Degrade[name] = degrade.Func(func(http.ResponseWriter, *http.Request, *degrade.Denial) degrade.Outcome { return degrade.Skip })
+		for _, h := range p.Degrade {
+			skips := degrade.Func(func(http.ResponseWriter, *http.Request, *degrade.Denial) degrade.Outcome { return degrade.Skip })
+			deps.Degrade[h.Name] = skips
+			switch {
+			case h.Func != nil:
+				deps.Degrade[h.Func.Name] = skips
+			case h.ReadOnly != nil:
+				deps.Predicates[h.ReadOnly.Reads] = func(*keyfunc.Request) bool { return false }
+				deps.Predicates[h.ReadOnly.Writes] = deps.Predicates[h.ReadOnly.Reads]
+			case h.Static != nil && deps.Files == nil: // whatever is in the files
+				for k := range h.Static.Contents {
+					if c := &h.Static.Contents[k]; c.File != "" {
+						c.Body, c.File = "?", ""
+					}
+				}
+			case h.Cache != nil:
+				registerKeys(h.Cache.Partition)
+			case h.Shed != nil:
+				registerKeys(h.Shed.By)
+				deps.Classes[h.Shed.Class] = func(*keyfunc.Request) degrade.Class { return degrade.Critical }
+			}
 		}
 	}
 }

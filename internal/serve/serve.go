@@ -33,6 +33,7 @@ type options struct {
 	names                 Names
 	drain, start          time.Duration
 	keepHost, pprof       bool
+	files                 string
 }
 
 const usage = `usage: spillway serve -config WHERE -upstream URL [flags]
@@ -56,6 +57,7 @@ func parse(args []string, stderr io.Writer, sources Sources) (*options, error) {
 	flags.BoolVar(&o.keepHost, "keep-host", false, "send the upstream the Host that the client has sent, instead of its own")
 	flags.StringVar(&o.admin, "admin", "", "`host:port` of health, metrics and the running document; a port alone is on loopback; empty: none")
 	flags.Var(&o.names, "name", "a name that the document uses and where it is found, as `tenant=header:X-Tenant`; may be repeated")
+	flags.StringVar(&o.files, "files", "", "`folder` of the files that contents of static name; empty: none may be named")
 	flags.DurationVar(&o.drain, "drain", 10*time.Second, "how long requests in service may take once told to stop")
 	flags.DurationVar(&o.start, "start", 30*time.Second, "how long to wait for a document at the start")
 	flags.BoolVar(&o.pprof, "pprof", false, "serve profiles on the admin address")
@@ -127,6 +129,10 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, sources S
 	defer func() { _ = limiters.Close() }()
 	deps := o.names.Deps()
 	deps.Central, deps.Local, deps.Observer, deps.Logger = limiters.Central, limiters.Local, watch, log
+	if deps.Files, err = Folder(o.files); err != nil {
+		fmt.Fprintln(stderr, "spillway: -files:", err)
+		return ErrUsage
+	}
 
 	// All ports are taken before a document is waited for: who cannot serve should say so at once.
 	listeners, err := listen(ctx, o)
