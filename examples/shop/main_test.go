@@ -2,12 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,53 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/spillway-go/spillway/config"
-	"github.com/spillway-go/spillway/config/stores"
 )
-
-// shopFor is the guarded shop of a bubble.
-func shopFor(t *testing.T) (*shop, direct) {
-	t.Helper()
-	text, err := os.ReadFile("shop.yaml")
-	require.NoError(t, err)
-	limiters := stores.New(stores.Config{})
-	t.Cleanup(func() { require.NoError(t, limiters.Close()) })
-	f, err := config.Open(t.Context(), fixed(text), deps(limiters, slog.New(slog.DiscardHandler)))
-	require.NoError(t, err)
-	s := newShop()
-	return s, direct{front(s, f.Guard())}
-}
-
-// fixed is a document that does not change.
-type fixed string
-
-func (f fixed) Load(context.Context) ([]byte, error)    { return []byte(f), nil }
-func (fixed) Watch(ctx context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() }
-
-// direct calls the handler without a network, so that time is that of the bubble.
-type direct struct{ http.Handler }
-
-func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	served := r.Clone(r.Context())
-	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:1"
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, served)
-	return w.Result(), r.Context().Err()
-}
-
-// ask asks as somebody, and returns when it is answered.
-func (d direct) ask(method, path, address, user string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, path, http.NoBody)
-	r.RemoteAddr = "127.0.0.1:1"
-	r.Header.Set("X-Forwarded-For", address)
-	if user != "" {
-		r.AddCookie(&http.Cookie{Name: "session", Value: user})
-	}
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, r)
-	return w
-}
 
 // The whole load in the time of a bubble.
 func TestLoad(t *testing.T) {
@@ -79,7 +28,7 @@ func TestLoad(t *testing.T) {
 			require.Positive(t, n, what)
 		}
 		require.Equal(t, r.tried, r.done)
-		require.Equal(t, r.done, len(s.orders))
+		require.Len(t, s.orders, r.done)
 		require.Zero(t, r.gaveUp)
 	})
 }
