@@ -12,12 +12,11 @@ import (
 
 // load is a shape of demand: what each of n nodes asks for at an instant, in units of the whole rate.
 type load struct {
-	name    string
-	of      func(n, k int, now int64) float64
-	low     float64 // fairness to reach
-	high    float64
-	use     float64
-	perNode float64 // calls a second and node, in 1/T'
+	name string
+	of   func(n, k int, now int64) float64
+	low  float64 // fairness to reach
+	high float64
+	use  float64
 }
 
 func even(times float64) func(n, k int, now int64) float64 {
