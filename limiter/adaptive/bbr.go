@@ -18,7 +18,7 @@ const (
 // where it is binding, unless requests take longer than can be healthy or too many fail. A queue that was there from the first window on is taken for service: choose a Fixed limit that is
 // too low rather than too high.
 //
-// It needs no reading of the processors.
+// It needs no reading of the processors. It is for [Concurrency] alone.
 func BBR(t Thresholds) Law {
 	return &bbr{Thresholds: t, throughput: newRecent(throughputWindows), fastest: newRecent(fastestWindows)}
 }

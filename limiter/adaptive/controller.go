@@ -2,7 +2,7 @@ package adaptive
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"sync"
@@ -57,7 +57,7 @@ type Controller struct {
 	share     atomic.Uint64 // of a rate: float bits
 	stale     atomic.Int64  // ns since origin after which the limit is not known to be right
 	state     atomic.Pointer[State]
-	scaled    atomic.Pointer[scaled]
+	asked     atomic.Pointer[limiter.Limit] // a limit that Adjust was asked for since the last step
 	seen      collector
 	ages      ages
 
@@ -72,6 +72,7 @@ type Controller struct {
 	isOpen   bool
 	isClosed bool
 	told     telling
+	nominal  limiter.Limit // of a rate, as far as is known
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
@@ -115,7 +116,10 @@ func New(c Config) (*Controller, error) {
 		cpuAt: c.CPU, interval: c.Interval, minSamples: c.MinSamples,
 	}
 	if a.gov.law == nil {
-		return nil, errors.Join(limiter.ErrInvalid, errors.New("adaptive: Law made nothing"))
+		return nil, fmt.Errorf("adaptive: %w: Law made nothing", limiter.ErrInvalid)
+	}
+	if _, is := a.gov.law.(*bbr); is && c.Target == Rate {
+		return nil, fmt.Errorf("adaptive: %w: Law: bbr bounds requests in flight, it cannot scale a rate", limiter.ErrInvalid)
 	}
 	a.gov.cur, a.gov.why = a.gov.fixed, ReasonStart
 	a.ages.init(c.RTT)
@@ -321,10 +325,10 @@ func (c *Controller) telling(now time.Time) func() {
 	was := c.told
 	is := telling{reason: s.Reason, fallback: s.Fallback, limit: limiter.Limit{Burst: s.Bound}}
 	if c.cfg.Target == Rate {
-		is.limit = limiter.Limit{}
-		if p := c.scaled.Load(); p != nil {
-			is.limit = scale(p.nominal, s.Limit)
+		if p := c.asked.Swap(nil); p != nil {
+			c.nominal = *p
 		}
+		is.limit = scale(c.nominal, s.Limit)
 	}
 	c.told = is
 	complaint := c.gov.complaint()

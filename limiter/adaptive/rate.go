@@ -7,13 +7,6 @@ import (
 	"github.com/spillway-go/spillway/limiter"
 )
 
-// scaled is the last limit that was asked for: most policies have one.
-type scaled struct {
-	nominal limiter.Limit
-	share   float64
-	limit   limiter.Limit
-}
-
 // Adjust scales a limit by the share in force: its rate, and its burst in proportion, both rounded down and never below 1. What it returns for a valid
 // limit is a valid one. [limiter.Unlimited] and [limiter.DenyAll] stay what they are, and so does every limit where the target is no [Rate].
 // Units in flight keep their meaning: limiters apply a changed limit to what a key has left.
@@ -25,12 +18,10 @@ func (c *Controller) Adjust(now time.Time, nominal limiter.Limit) limiter.Limit 
 	if c.at(now) > c.stale.Load() {
 		share = c.cfg.Fixed
 	}
-	if p := c.scaled.Load(); p != nil && p.share == share && p.nominal == nominal {
-		return p.limit
+	if c.asked.Load() == nil { // one in each interval, to be told with its share
+		c.asked.CompareAndSwap(nil, &nominal)
 	}
-	p := &scaled{nominal: nominal, share: share, limit: scale(nominal, share)}
-	c.scaled.Store(p)
-	return p.limit
+	return scale(nominal, share)
 }
 
 var _ limiter.Adjuster = (*Controller)(nil)
