@@ -21,6 +21,7 @@ type part struct {
 	epoch    uint64
 	w        *waiter
 	verdict  verdict
+	spent    bool // its tokens were spent when they arrived
 	decision limiter.Decision
 }
 
@@ -147,42 +148,59 @@ func (l *Limiter) lookAll(ctx context.Context, parts []part) (err error) {
 }
 
 // setAside gets the tokens of the real parts or the shadow ones, and reports whether all are there. What was set aside stays so.
+// Tokens of a call are leased so that they can be given back; but a single real part that needs one is asked for last and its
+// tokens spent when they arrive, which leaves nothing to be reported.
 func (l *Limiter) setAside(ctx context.Context, parts []part, shadow bool) (bool, error) {
 	all := true
-	var err error
+	needing := 0
 	for i := range parts {
 		p := &parts[i]
-		if p.shadow != shadow {
+		if p.shadow != shadow || p.spent {
 			continue
 		}
 		p.e, p.w, p.verdict = nil, nil, 0
-		switch {
-		case stateless(&p.limit) || p.n == 0 || p.never():
+		var err error
+		if stateless(&p.limit) || p.n == 0 || p.never() {
 			p.decision, err = l.Allow(ctx, p.key, p.limit, p.n)
-			if all = all && p.decision.Allowed; err != nil {
-				return false, err
-			}
-		default:
-			if err = l.ask(p); err != nil {
-				return false, err
-			}
+			all = all && p.decision.Allowed
+		} else if err = l.try(p); p.verdict == waits {
+			needing++
+		} else {
+			all = all && p.verdict == taken
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if needing == 0 {
+		return all, nil
+	}
+	alone := needing == 1 && all && !slices.ContainsFunc(parts, func(p part) bool { return p.shadow })
+	for i := range parts {
+		if p := &parts[i]; p.shadow == shadow && p.verdict == waits {
+			l.askFor(p, !alone)
 		}
 	}
 	for i := range parts {
 		p := &parts[i]
-		if p.w != nil && p.verdict == 0 && p.shadow == shadow {
-			if p.decision, err = l.wait(ctx, p.e, p.w); err != nil {
-				return false, err
-			}
-			p.verdict, p.epoch = p.w.verdict, p.w.epoch
+		if p.shadow != shadow || p.w == nil {
+			continue
 		}
-		all = all && (p.verdict != denied || p.shadow != shadow)
+		var err error
+		if p.decision, err = l.wait(ctx, p.e, p.w); err != nil {
+			return false, err
+		}
+		p.verdict, p.epoch = p.w.verdict, p.w.epoch
+		all = all && p.verdict == taken
+		if alone {
+			p.e, p.spent = nil, p.verdict == taken
+		}
 	}
 	return all, nil
 }
 
-// ask sets the tokens of a part aside, or lets it wait for them.
-func (l *Limiter) ask(p *part) error {
+// enterLocked returns the entry of a part, locked and under its limit.
+func (l *Limiter) enterLocked(p *part) *entry {
 	for {
 		e := l.table.get(&p.key, l.table.hash(&p.key))
 		if e == nil {
@@ -193,27 +211,37 @@ func (l *Limiter) ask(p *part) error {
 			e.mu.Unlock()
 			continue
 		}
-		defer e.mu.Unlock()
 		if e.limit != p.limit {
 			l.relimit(e, p.limit)
 		}
-		now := l.now()
-		p.e = e
-		p.verdict, p.epoch = e.node.reserve(now, int64(p.n))
-		switch p.verdict {
-		case taken:
-			l.goOn(e, now)
-		case denied:
-			l.decide(&p.decision, e, now, p.n, false, limiter.ViaLease)
-		case failed:
-			return e.err
-		default:
-			p.verdict = 0
-			p.w = &waiter{cost: int64(p.n), reserve: true, done: make(chan struct{})}
-			l.join(e, now, p.w)
-		}
-		return nil
+		return e
 	}
+}
+
+// try sets the tokens of a part aside if they are held. Else its verdict says what is to be done.
+func (l *Limiter) try(p *part) error {
+	p.e = l.enterLocked(p)
+	defer p.e.mu.Unlock()
+	now := l.now()
+	p.verdict, p.epoch = p.e.node.reserve(now, int64(p.n))
+	switch p.verdict {
+	case taken:
+		l.goOn(p.e, now)
+	case denied:
+		l.decide(&p.decision, p.e, now, p.n, false, limiter.ViaLease)
+	case failed:
+		return p.e.err
+	}
+	return nil
+}
+
+// askFor lets a part wait for its tokens.
+func (l *Limiter) askFor(p *part, reserve bool) {
+	p.e = l.enterLocked(p)
+	defer p.e.mu.Unlock()
+	p.verdict = 0
+	p.w = &waiter{cost: int64(p.n), reserve: reserve, done: make(chan struct{})}
+	l.join(p.e, l.now(), p.w)
 }
 
 // release gives back what was set aside, and fills in what those parts are told: they were not the cause.
@@ -293,6 +321,9 @@ func (l *Limiter) book(parts []part, shadows bool) bool {
 			l.own(p, now)
 			if !p.shadow || shadows {
 				p.decision.Mark = l.wall + now
+			}
+			if q, due := p.e.node.report(now); due {
+				l.start(p.e, q)
 			}
 		}
 	}

@@ -293,6 +293,32 @@ func TestBurstLoweredUnderAWaiter(t *testing.T) {
 	})
 }
 
+// Groups of keys that have no leases get the whole rate: what they took is reported at once, for until then a bucket of one token
+// cannot fill up.
+func TestGroupsOfColdKeysGetTheirRate(t *testing.T) {
+	for _, cold := range []int{1, 2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			l := onModel(t, &modelStore{delay: 100 * time.Microsecond}, Config{})
+			limit := limiter.PerSecond(10).WithBurst(1)
+			passed := 0
+			for range 2000 {
+				takes := []limiter.Take{{Key: alice, Limit: limiter.Unlimited, N: 1}}
+				for k := range cold {
+					takes = append(takes, limiter.Take{Key: limiter.Key{Space: "cold", ID: fmt.Sprint(k)}, Limit: limit, N: 1})
+				}
+				ok, err := l.AllowAll(t.Context(), time.Time{}, takes)
+				require.NoError(t, err)
+				if ok {
+					passed++
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			require.LessOrEqual(t, passed, 106)
+			require.GreaterOrEqual(t, passed, 85, "of %d cold keys", cold)
+		})
+	}
+}
+
 func TestShadowTakesNeverRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := onModel(t, &modelStore{delay: time.Microsecond}, Config{})

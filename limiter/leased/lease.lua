@@ -143,7 +143,7 @@ if own then
   credit = credit + pace * max(0, now - at)
 else
   -- Who asks seldom gets the part of what it asks for that everybody gets on average.
-  credit = spend * min(1, permicro * 1e12 / (all + demand))
+  credit = due * min(1, permicro * 1e12 / (all + demand))
 end
 credit = min(ceiling, credit)
 local scarce = whole < rate * tick / period

@@ -178,7 +178,7 @@ func (b *bucket) acquire(now int64, q request) reply {
 		credit = own.credit + float64(pace*float64(max(0, now-own.at)))
 	} else {
 		// Who asks seldom gets the part of what it asks for that everybody gets on average.
-		credit = float64(q.spend) * min(1, perMicro*1e12/float64(b.demand+q.demand))
+		credit = float64(q.due) * min(1, perMicro*1e12/float64(b.demand+q.demand))
 	}
 	credit = min(ceiling, credit)
 	scarce := float64(b.whole) < float64(q.rate)*float64(q.tick)/float64(q.period)

@@ -273,6 +273,15 @@ func (n *node) leave(now int64) (request, bool) {
 	return n.send(now, request{step: 1}), true
 }
 
+// report returns the call that tells at once what was spent, where nothing is left of it and nothing is worth holding: else the
+// bucket would not fill up until the node is found idle.
+func (n *node) report(now int64) (request, bool) {
+	if n.held > 0 || n.recorded == 0 || n.ahead(now) > 0 {
+		return request{}, false
+	}
+	return n.leave(now)
+}
+
 // call makes the request for those who wait and for what is worth holding beyond.
 func (n *node) call(now int64) request {
 	n.roll(now)
