@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -256,16 +257,12 @@ func TestCPUSource(t *testing.T) {
 func TestRunnableCountsLikeTheCPU(t *testing.T) {
 	s := newStage(t, adaptive.Config{Runnable: 1e-9})
 	s.load = 0
-	stop := make(chan struct{})
-	defer close(stop)
+	var stop atomic.Bool
+	defer stop.Store(true)
 	for range 64 {
 		go func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
+				runtime.Gosched()
 			}
 		}()
 	}
@@ -403,6 +400,25 @@ func TestOneGoroutine(t *testing.T) {
 		_, _, ok := c.Acquire(time.Now(), 0)
 		require.True(t, ok)
 	})
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	c, err := adaptive.NewManual(adaptive.Config{Max: 100}, nil)
+	require.NoError(t, err)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		c.Acquire(epoch, 0.1)
+		c.Release(epoch.Add(ms), epoch, adaptive.Succeeded)
+	}))
+	r, err := adaptive.NewManual(adaptive.Config{Target: adaptive.Rate, Fixed: 0.5}, nil)
+	require.NoError(t, err)
+	s, err := adaptive.NewSchedule([]adaptive.Rule{{When: "Mon-Sun", Scale: 2}}, october)
+	require.NoError(t, err)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		s.Adjust(epoch, r.Adjust(epoch, limiter.PerSecond(10)))
+	}))
 }
 
 func benchmark(b *testing.B) *adaptive.Controller {

@@ -287,8 +287,11 @@ func TestReasonsAreFew(t *testing.T) {
 		g := newControlled(plantConfig(law))
 		p := newPlant(g)
 		for _, phase := range plantPhases {
-			phase.length /= 10
-			p.run(phase, func() { require.True(t, known[g.c.State().Reason], fmt.Sprint(name, g.c.State().Reason)) })
+			phase.length /= 20
+			p.run(phase)
+		}
+		for _, st := range g.states {
+			require.True(t, known[st.Reason], fmt.Sprint(name, st.Reason))
 		}
 	}
 }

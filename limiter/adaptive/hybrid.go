@@ -10,7 +10,7 @@ const (
 	onErrors        = 0.7
 )
 
-// Hybrid, the default, asks the processors whether slowness is ours. Above the CPU threshold c the limit goes half
+// Hybrid is the default law. It asks the processors whether slowness is ours. Above the CPU threshold c the limit goes half
 // way to what is in use, times the ratio of the threshold to the load or of round-trip times to what they were, whichever is less. Below 0.7·c a
 // slow request waits for somebody else, and the limit grows by √L if it is binding: a slow dependency does not close the
 // gate, so Max must be what memory can hold. Between, the median round-trip time is held against the least median of 60 windows: more

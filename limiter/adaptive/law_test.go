@@ -34,6 +34,7 @@ type change func(*adaptive.Window)
 func failing(n int) change {
 	return func(w *adaptive.Window) { w.Failed, w.Measured = n, w.Measured-n }
 }
+
 func rejecting(w *adaptive.Window) {
 	w.Rejected++
 	w.Arrivals++
@@ -329,7 +330,7 @@ func ExampleAIMDWith() {
 	if err != nil {
 		panic(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	fmt.Println(c.Bound())
 	// Output: 50
 }

@@ -24,7 +24,7 @@ func TestClosedLoop(t *testing.T) {
 	run := func(g plantGuard) (out []plantStats) {
 		p := newPlant(g)
 		for _, phase := range plantPhases {
-			out = append(out, p.run(phase, nil))
+			out = append(out, p.run(phase))
 		}
 		return out
 	}
@@ -41,7 +41,7 @@ func TestClosedLoop(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		make func() plantGuard
-		slow bool // under the race detector only what is asserted of our own laws
+		slow bool // not under the race detector, which sees nothing in one goroutine and takes its time
 	}{
 		{"none", func() plantGuard { return unguarded{} }, true},
 		{"fixed 900/s", func() plantGuard { return &fixedRate{rate: 900} }, true},
@@ -50,8 +50,8 @@ func TestClosedLoop(t *testing.T) {
 		{"classic on rate from 2000/s", classicRate, true},
 		{"classic on in flight from 100", classicInFlight, true},
 		{"hybrid", func() plantGuard { return newControlled(plantConfig(adaptive.Hybrid)) }, false},
-		{"aimd", func() plantGuard { return newControlled(plantConfig(adaptive.AIMD)) }, false},
-		{"bbr", func() plantGuard { return newControlled(plantConfig(adaptive.BBR)) }, false},
+		{"aimd", func() plantGuard { return newControlled(plantConfig(adaptive.AIMD)) }, true},
+		{"bbr", func() plantGuard { return newControlled(plantConfig(adaptive.BBR)) }, true},
 	} {
 		if row.slow && raceEnabled {
 			continue
@@ -74,6 +74,10 @@ func TestClosedLoop(t *testing.T) {
 
 	// What a law has to reach, phase by phase: see reaches.
 	for _, law := range []string{"hybrid", "aimd"} {
+		if results[law] == nil {
+			require.True(t, raceEnabled)
+			continue
+		}
 		for k, ok := range reaches(results[law]) {
 			require.True(t, ok, "%s: %s", law, plantPhases[k].name)
 		}
@@ -111,21 +115,22 @@ func reaches(s []plantStats) [4]bool {
 // A step from a fifth of the capacity to twice of it: the limit settles, and does not swing.
 func TestStepResponse(t *testing.T) {
 	for name, law := range laws {
+		if raceEnabled && name != "hybrid" {
+			continue
+		}
 		c := plantConfig(law)
 		c.Fixed = 300 // far too much
 		g := newControlled(c)
 		p := newPlant(g)
-		p.run(plantPhase{length: 30 * time.Second, rate: 200, cores: 8, wait: 12 * time.Millisecond}, nil)
+		p.run(plantPhase{length: 30 * time.Second, rate: 200, cores: 8, wait: 12 * time.Millisecond})
 		before := g.c.State().Limit
+		g.states = nil
+		stats := p.run(plantPhase{length: 120 * time.Second, rate: 2000, cores: 8, wait: 12 * time.Millisecond, settled: 60 * time.Second})
 		var limits []float64
-		var last time.Time
-		stats := p.run(plantPhase{length: 120 * time.Second, rate: 2000, cores: 8, wait: 12 * time.Millisecond, settled: 60 * time.Second}, func() {
-			if s := g.c.State(); s.Time != last {
-				last = s.Time
-				limits = append(limits, s.Limit)
-				require.Empty(t, s.Fallback, name)
-			}
-		})
+		for _, s := range g.states {
+			require.Empty(t, s.Fallback, name)
+			limits = append(limits, s.Limit)
+		}
 		require.Len(t, limits, 120)
 		tail := limits[100:]
 		low, high, sum := slices.Min(tail), slices.Max(tail), 0.0

@@ -1,7 +1,6 @@
 package adaptive_test
 
 import (
-	"container/heap"
 	"math/rand/v2"
 	"time"
 
@@ -55,7 +54,6 @@ type plantRequest struct {
 	arrived time.Duration
 	work    time.Duration // left to do on a processor
 	settled bool
-	phase   int
 }
 
 type plantEvent struct {
@@ -74,15 +72,38 @@ const (
 
 type plantEvents []plantEvent
 
-func (e plantEvents) Len() int           { return len(e) }
-func (e plantEvents) Less(i, j int) bool { return e[i].at < e[j].at }
-func (e plantEvents) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *plantEvents) Push(x any)        { *e = append(*e, x.(plantEvent)) }
-func (e *plantEvents) Pop() any {
-	old := *e
-	x := old[len(old)-1]
-	*e = old[:len(old)-1]
-	return x
+// push and pop are those of a heap, without the boxes that container/heap puts events in.
+func (e *plantEvents) push(x plantEvent) {
+	h := append(*e, x)
+	k := len(h) - 1
+	for ; k > 0 && x.at < h[(k-1)/2].at; k = (k - 1) / 2 {
+		h[k] = h[(k-1)/2]
+	}
+	h[k] = x
+	*e = h
+}
+
+func (e *plantEvents) pop() plantEvent {
+	h := *e
+	first, x := h[0], h[len(h)-1]
+	h = h[:len(h)-1]
+	*e = h
+	k := 0
+	for {
+		child := 2*k + 1
+		if child+1 < len(h) && h[child+1].at < h[child].at {
+			child++
+		}
+		if child >= len(h) || x.at <= h[child].at {
+			break
+		}
+		h[k] = h[child]
+		k = child
+	}
+	if k < len(h) {
+		h[k] = x
+	}
+	return first
 }
 
 const (
@@ -107,10 +128,10 @@ func newPlant(g plantGuard) *plant {
 	return p
 }
 
-func (p *plant) push(e plantEvent) { heap.Push(&p.events, e) }
+func (p *plant) push(e plantEvent) { p.events.push(e) }
 
-// run plays a phase. each, if not nil, is called after every event.
-func (p *plant) run(phase plantPhase, each func()) plantStats {
+// run plays a phase.
+func (p *plant) run(phase plantPhase) plantStats {
 	p.phase, p.stats, p.began, p.cores = phase, plantStats{}, p.now, phase.cores
 	for end := p.now + phase.length; ; {
 		e := p.events[0]
@@ -118,7 +139,7 @@ func (p *plant) run(phase plantPhase, each func()) plantStats {
 			p.now = end
 			return p.stats
 		}
-		heap.Pop(&p.events)
+		p.events.pop()
 		p.now = e.at
 		switch e.kind {
 		case plantArrives:
@@ -131,9 +152,6 @@ func (p *plant) run(phase plantPhase, each func()) plantStats {
 			p.push(plantEvent{at: max(p.guard.tick(p.now, p), p.now+1), kind: plantTicks})
 		}
 		p.dispatch()
-		if each != nil {
-			each()
-		}
 	}
 }
 
@@ -207,7 +225,8 @@ func (s plantStats) rejectedRatio() float64 { return float64(s.rejected) / float
 type controlled struct {
 	c       *adaptive.Controller
 	usage   func() (time.Duration, float64)
-	highest int // by how much a bound was passed
+	highest int              // by how much a bound was passed
+	states  []adaptive.State // of all steps
 }
 
 func newControlled(c adaptive.Config) *controlled {
@@ -234,7 +253,11 @@ func (g *controlled) done(now, began time.Duration, r adaptive.Result) {
 
 func (g *controlled) tick(now time.Duration, p *plant) time.Duration {
 	g.usage = func() (time.Duration, float64) { return p.busy, float64(p.cores) }
-	return g.c.Advance(epoch.Add(now)).Sub(epoch)
+	next := g.c.Advance(epoch.Add(now)).Sub(epoch)
+	if s := g.c.State(); len(g.states) == 0 || !s.Time.Equal(g.states[len(g.states)-1].Time) {
+		g.states = append(g.states, s)
+	}
+	return next
 }
 
 // unguarded admits everybody.

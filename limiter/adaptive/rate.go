@@ -19,7 +19,8 @@ func (c *Controller) Adjust(now time.Time, nominal limiter.Limit) limiter.Limit 
 		share = c.cfg.Fixed
 	}
 	if c.asked.Load() == nil { // one in each interval, to be told with its share
-		c.asked.CompareAndSwap(nil, &nominal)
+		asked := nominal // or every call would allocate
+		c.asked.CompareAndSwap(nil, &asked)
 	}
 	return scale(nominal, share)
 }

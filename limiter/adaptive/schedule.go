@@ -62,8 +62,8 @@ var _ limiter.Adjuster = (*Schedule)(nil)
 func NewSchedule(rules []Rule, c Calendar) (*Schedule, error) {
 	s := new(Schedule)
 	var errs []error
-	bad := func(k int, err error) {
-		errs = append(errs, fmt.Errorf("adaptive: %w: rule %d: %w", limiter.ErrInvalid, k+1, err))
+	bad := func(k int, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("adaptive: %w: rule %d: "+format, append([]any{limiter.ErrInvalid, k + 1}, args...)...))
 	}
 	if len(rules) > MaxRules {
 		return nil, fmt.Errorf("adaptive: %w: %d rules are more than %d", limiter.ErrInvalid, len(rules), MaxRules)
@@ -75,22 +75,22 @@ func NewSchedule(rules []Rule, c Calendar) (*Schedule, error) {
 	for k, r := range rules {
 		x := scheduled{Rule: r}
 		if x.when, err = parseWhen(r.When); err != nil {
-			bad(k, fmt.Errorf("When: %w", err))
+			bad(k, "When: %w", err)
 		}
 		if x.zone, err = loadZone(r.Zone); err != nil {
-			bad(k, fmt.Errorf("Zone: %w", err))
+			bad(k, "Zone: %w", err)
 		}
 		switch hasLimit := r.Limit != (limiter.Limit{}); {
 		case hasLimit && r.Scale != 0:
-			bad(k, errors.New("both Scale and Limit"))
+			bad(k, "both Scale and Limit")
 		case hasLimit:
 			if err := r.Limit.Validate(); err != nil {
-				bad(k, fmt.Errorf("Limit: %w", err))
+				bad(k, "Limit: %w", err)
 			}
 		case r.Scale == 0:
-			bad(k, errors.New("neither Scale nor Limit; a Limit of deny_all stops everything"))
+			bad(k, "neither Scale nor Limit; a Limit of deny_all stops everything")
 		case !(r.Scale > 0 && r.Scale <= MaxScale):
-			bad(k, fmt.Errorf("Scale %v is outside 0…%v", r.Scale, MaxScale))
+			bad(k, "Scale %v is outside 0…%v", r.Scale, MaxScale)
 		}
 		if x.when.holiday {
 			s.calendar.isOwnDay = true
