@@ -10,6 +10,7 @@ import (
 // What limits.yaml says, for those who check it.
 const (
 	itemBurst, itemRate = 5, 50 // a second
+	lookBurst, lookRate = 5, 20 // likewise
 	personWindow        = 10 * time.Second
 )
 
@@ -49,7 +50,7 @@ func (r *result) audit(guarded bool) (err error) {
 		left += r.shop.left[item]
 	}
 	broken(len(r.shop.ledger)+left != r.stock*len(items), "%d sold and %d left are not %d", len(r.shop.ledger), left, r.stock*len(items))
-	broken(r.requests != r.bought+r.waiting+r.soldOut+r.gaveUp+r.failed, "%d requests have another number of answers", r.requests)
+	broken(r.requests != r.pages+r.bought+r.waiting+r.soldOut+r.gaveUp+r.failed, "%d requests have another number of answers", r.requests)
 	broken(r.failed > 0, "%d requests failed", r.failed)
 	if !guarded {
 		return err
@@ -57,6 +58,8 @@ func (r *result) audit(guarded bool) (err error) {
 	for _, item := range items {
 		asked, bound := r.shop.asked[item], itemBurst+itemRate*r.took.Seconds()
 		broken(float64(asked) > bound, "%s: %d requests got to the stock service, at most %.0f should", item, asked, bound)
+		looked, bound := r.shop.looked[item], lookBurst+lookRate*r.took.Seconds()
+		broken(float64(looked) > bound, "%s: %d looks got to the stock service, at most %.0f should", item, looked, bound)
 	}
 	broken(float64(r.most()) > 1+r.took.Seconds()/personWindow.Seconds(), "somebody bought one item %d times in %v", r.most(), r.took)
 	return err
@@ -69,14 +72,17 @@ func table(w io.Writer, without, with *result) {
 		fmt.Fprintf(w, "| %s | %v | %v |\n", what, of(without), of(with))
 	}
 	ms := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
-	row("requests", func(r *result) any { return r.requests })
-	row("that got to the stock service", func(r *result) any {
-		n := 0
-		for _, k := range r.shop.asked {
+	sum := func(in map[string]int) (n int) {
+		for _, k := range in {
 			n += k
 		}
 		return n
-	})
+	}
+	row("requests", func(r *result) any { return r.requests })
+	row("purchases that got to the stock service", func(r *result) any { return sum(r.shop.asked) })
+	row("looks that got there", func(r *result) any { return sum(r.shop.looked) })
+	row("pages of items", func(r *result) any { return r.pages })
+	row("… from a copy", func(r *result) any { return r.copies })
 	row("waiting pages", func(r *result) any { return r.waiting })
 	row("given up after "+patience.String(), func(r *result) any { return r.gaveUp })
 	row("sold", func(r *result) any { return len(r.shop.ledger) })

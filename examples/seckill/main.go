@@ -80,12 +80,7 @@ func follow(ctx context.Context, path string, logger *slog.Logger) (f *config.Fo
 	limiters := stores.New(stores.Config{Logger: logger})
 	starting, enough := context.WithTimeout(ctx, 10*time.Second)
 	defer enough()
-	f, err = config.Open(starting, source, config.Deps{
-		Keys:    map[string]keyfunc.Func{"user": user},
-		Degrade: map[string]degrade.Handler{"waiting_page": waitingPage{}},
-		Central: limiters.Central, Local: limiters.Local, Logger: logger,
-	})
-	if err != nil {
+	if f, err = config.Open(starting, source, deps(limiters, logger)); err != nil {
 		return nil, nil, errors.Join(err, limiters.Close())
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -96,6 +91,15 @@ func follow(ctx context.Context, path string, logger *slog.Logger) (f *config.Fo
 		following.Wait()
 		_ = limiters.Close()
 	}, nil
+}
+
+// deps is what the document names.
+func deps(limiters *stores.Stores, logger *slog.Logger) config.Deps {
+	return config.Deps{
+		Keys:    map[string]keyfunc.Func{"user": user},
+		Degrade: map[string]degrade.Handler{"browsers_only": browsersOnly},
+		Central: limiters.Central, Local: limiters.Local, Logger: logger,
+	}
 }
 
 // front is the shop behind its guard, if it has one.

@@ -17,8 +17,6 @@ import (
 
 	"github.com/spillway-go/spillway/config"
 	"github.com/spillway-go/spillway/config/stores"
-	"github.com/spillway-go/spillway/degrade"
-	"github.com/spillway-go/spillway/keyfunc"
 )
 
 // The sale is short, and its promises are those of a long one.
@@ -47,6 +45,7 @@ func TestGuardedSale(t *testing.T) {
 	require.NoError(t, r.audit(true))
 	require.Positive(t, r.bought)
 	require.Positive(t, r.waiting)
+	require.Positive(t, r.copies)
 	require.Zero(t, r.oversold())
 }
 
@@ -57,11 +56,7 @@ func shopFor(t *testing.T, stock int) (*shop, http.Handler) {
 	require.NoError(t, err)
 	limiters := stores.New(stores.Config{})
 	t.Cleanup(func() { require.NoError(t, limiters.Close()) })
-	f, err := config.Open(t.Context(), fixed(text), config.Deps{
-		Keys:    map[string]keyfunc.Func{"user": user},
-		Degrade: map[string]degrade.Handler{"waiting_page": waitingPage{}},
-		Central: limiters.Central, Local: limiters.Local, Logger: slog.New(slog.DiscardHandler),
-	})
+	f, err := config.Open(t.Context(), fixed(text), deps(limiters, slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	s := newShop(stock)
 	return s, front(s, f.Guard())
@@ -73,8 +68,8 @@ type fixed string
 func (f fixed) Load(context.Context) ([]byte, error)    { return []byte(f), nil }
 func (fixed) Watch(ctx context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() }
 
-func buy(h http.Handler, user, item, accept string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/buy/"+item, http.NoBody)
+func ask(h http.Handler, method, path, user, accept string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, http.NoBody)
 	r.Header.Set("X-User", user)
 	r.Header.Set("Accept", accept)
 	w := httptest.NewRecorder()
@@ -82,22 +77,30 @@ func buy(h http.Handler, user, item, accept string) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestWaitingPage(t *testing.T) {
+func buy(h http.Handler, user, item, accept string) *httptest.ResponseRecorder {
+	return ask(h, http.MethodPost, "/buy/"+item, user, accept)
+}
+
+// Whoever is refused is sent to a page that leads back to where the item is, and programs are told in their own way.
+func TestRedirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := shopFor(t, 100)
 		require.Equal(t, 200, buy(h, "ann", "bag", "text/html").Code)
 		w := buy(h, "ann", "bag", "text/html,application/xhtml+xml")
-		require.Equal(t, 429, w.Code)
-		require.Equal(t, "text/html; charset=utf-8", w.Header().Get("Content-Type"))
-		wait := w.Header().Get("Retry-After")
-		require.Regexp(t, `^1[0-2]$`, wait) // 10 s less a transaction, and up to 2 more
-		require.Contains(t, w.Body.String(), "next try is in "+wait+" s")
-		require.Contains(t, w.Body.String(), wait+"000 + 1000 * Math.random())")
+		require.Equal(t, 303, w.Code, "a GET follows, which buys nothing")
+		require.Equal(t, "/wait?seconds=10&back=%2Fbuy%2Fbag", w.Header().Get("Location"))
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+
+		w = ask(h, http.MethodGet, w.Header().Get("Location"), "ann", "text/html")
+		require.Equal(t, 200, w.Code)
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		require.Contains(t, w.Body.String(), "It goes on in 10 s")
+		require.Contains(t, w.Body.String(), `location.replace("/stock/bag"), 10000 + 2000 * Math.random())`)
 
 		w = buy(h, "ann", "bag", "application/json")
 		require.Equal(t, 429, w.Code)
 		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
-		require.NotEmpty(t, w.Header().Get("Retry-After"))
+		require.Regexp(t, `^1[0-2]$`, w.Header().Get("Retry-After")) // 10 s less a transaction, and up to 2 more
 
 		require.Equal(t, 200, buy(h, "ann", "lamp", "text/html").Code, "another item")
 		require.Equal(t, 200, buy(h, "bob", "bag", "text/html").Code, "another person")
@@ -106,6 +109,65 @@ func TestWaitingPage(t *testing.T) {
 		time.Sleep(personWindow)
 		require.Equal(t, 200, buy(h, "ann", "bag", "text/html").Code)
 		require.Len(t, s.ledger, 4)
+	})
+}
+
+// The waiting page leads to items of the shop and nowhere else, and buys nothing.
+func TestWait(t *testing.T) {
+	s, h := shopFor(t, 1)
+	for query, want := range map[string]int{
+		"seconds=1&back=/buy/bag": 200, "seconds=60&back=/stock/bag": 200,
+		"seconds=0&back=/buy/bag": 404, "seconds=61&back=/buy/bag": 404, "seconds=1e1&back=/buy/bag": 404, "back=/buy/bag": 404,
+		"seconds=1": 404, "seconds=1&back=/buy/yacht": 404, "seconds=1&back=https://evil.example/": 404, "seconds=1&back=//evil.example/bag": 404,
+		`seconds=1&back=/buy/"><script>`: 404,
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/wait", http.NoBody)
+		r.URL.RawQuery = query
+		r.Header.Set("X-User", "ann")
+		h.ServeHTTP(w, r)
+		require.Equal(t, want, w.Code, query)
+		require.NotContains(t, w.Body.String(), "evil")
+		require.NotContains(t, w.Body.String(), "/buy/")
+	}
+	require.Empty(t, s.ledger)
+}
+
+// Many look at what few are asked for.
+func TestStock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := shopFor(t, 100)
+		look := func(user, accept string) *httptest.ResponseRecorder {
+			return ask(h, http.MethodGet, "/stock/bag", user, accept)
+		}
+		asked := make(map[int]int)
+		for range 100 {
+			asked[look("ann", "text/html").Code]++
+		}
+		// A look takes 5 ms, in which a tenth of one is given back.
+		require.Equal(t, map[int]int{200: 100}, asked)
+		require.Equal(t, lookBurst, s.looked["bag"])
+		require.Equal(t, 200, buy(h, "bob", "bag", "text/html").Code)
+		w := look("eve", "text/html")
+		require.Contains(t, w.Body.String(), "100 left", "the copy is for everybody, and older than what bob bought")
+		require.Equal(t, "cache", w.Header().Get("X-RateLimit-Degraded"))
+		time.Sleep(time.Second / lookRate)
+		w = look("eve", "text/html")
+		require.Contains(t, w.Body.String(), "99 left")
+		require.Empty(t, w.Header().Get("X-RateLimit-Degraded"))
+
+		for k := range lookBurst { // nobody has looked at this one before
+			go ask(h, http.MethodGet, "/stock/lamp", "user-"+string(rune('a'+k)), "text/html")
+		}
+		synctest.Wait()
+		w = ask(h, http.MethodGet, "/stock/lamp", "ann", "text/html")
+		require.Equal(t, 307, w.Code, "no copy yet")
+		require.Equal(t, "/wait?seconds=1&back=%2Fstock%2Flamp", w.Header().Get("Location"))
+		require.Equal(t, 429, ask(h, http.MethodGet, "/stock/lamp", "ann", "application/json").Code)
+		time.Sleep(lookup)
+		synctest.Wait()
+		require.Equal(t, 200, ask(h, http.MethodGet, "/stock/lamp", "ann", "text/html").Code)
+		require.Equal(t, lookBurst, s.looked["lamp"])
 	})
 }
 
@@ -118,7 +180,8 @@ func TestTriesAreNotLost(t *testing.T) {
 			go buy(h, "user-"+string(rune('a'+k)), "bag", "text/html")
 		}
 		synctest.Wait()
-		require.Equal(t, 429, buy(h, "ann", "bag", "text/html").Code)
+		w := buy(h, "ann", "bag", "text/html")
+		require.Equal(t, "/wait?seconds=1&back=%2Fbuy%2Fbag", w.Header().Get("Location"))
 		time.Sleep(time.Second / itemRate)
 		require.Equal(t, 200, buy(h, "ann", "bag", "text/html").Code, "at once when the item has a place")
 		require.Equal(t, 200, buy(h, "bob", "bag", "text/html").Code)
@@ -127,33 +190,4 @@ func TestTriesAreNotLost(t *testing.T) {
 			require.Equal(t, 409, buy(h, "eve", "bag", "text/html").Code, "sold out is told as often as asked")
 		}
 	})
-}
-
-// An audit that cannot fail is none.
-func TestAudit(t *testing.T) {
-	sound := func() *result {
-		s := newShop(2)
-		s.left["bag"], s.ledger, s.asked["bag"] = 1, []purchase{{"ann", "bag"}}, 1
-		return &result{tally: &tally{requests: 2, bought: 1, waiting: 1}, shop: s, stock: 2, took: time.Second}
-	}
-	require.NoError(t, sound().audit(true))
-	for name, spoil := range map[string]func(*result){
-		"were not there":       func(r *result) { r.stock = 0 },
-		"users have":           func(r *result) { r.bought = 2 },
-		"left are not":         func(r *result) { r.shop.left["bag"] = 0 },
-		"number of answers":    func(r *result) { r.requests = 3 },
-		"failed":               func(r *result) { r.failed = 1 },
-		"to the stock service": func(r *result) { r.shop.asked["bag"] = itemBurst + itemRate + 1 },
-		"somebody bought":      func(r *result) { r.shop.ledger = append(r.shop.ledger, purchase{"ann", "bag"}) },
-	} {
-		r := sound()
-		spoil(r)
-		require.ErrorContains(t, r.audit(true), name)
-	}
-}
-
-func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"extra"}, {"-nope"}, {"-users", "9"}, {"-users", "5001"}, {"-for", "1ms"}, {"-stock", "0"}, {"-limits", ""}} {
-		require.Error(t, run(t.Context(), args, io.Discard, io.Discard), "%v", args)
-	}
 }

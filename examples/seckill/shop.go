@@ -4,22 +4,21 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 )
 
 // items are on sale. 7 of 10 users want the first.
 var items = []string{"phone", "watch", "bag", "lamp"}
 
-// The stock service has 8 connections, and a purchase takes one of them for 20 ms: 400 a second at best.
+// The stock service has 8 connections. A purchase takes one of them for 20 ms: 400 a second at best. To look at the stock
+// takes one for 5 ms.
 const (
 	connections = 8
 	transaction = 20 * time.Millisecond
+	lookup      = 5 * time.Millisecond
 )
 
 // purchase is one entry of the ledger.
@@ -32,11 +31,12 @@ type shop struct {
 	mu     sync.Mutex
 	left   map[string]int
 	ledger []purchase     // what was sold, told apart from what is left
-	asked  map[string]int // requests that got to the stock service
+	asked  map[string]int // purchases that got to the stock service
+	looked map[string]int // looks that got there
 }
 
 func newShop(stock int) *shop {
-	s := &shop{stockService: make(chan struct{}, connections), left: make(map[string]int), asked: make(map[string]int)}
+	s := &shop{stockService: make(chan struct{}, connections), left: make(map[string]int), asked: make(map[string]int), looked: make(map[string]int)}
 	for _, item := range items {
 		s.left[item] = stock
 	}
@@ -46,19 +46,54 @@ func newShop(stock int) *shop {
 // routes are what the guard stands in front of.
 func (s *shop) routes() *http.ServeMux {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /stock/{item}", s.stock)
 	mux.HandleFunc("POST /buy/{item}", s.buy)
+	mux.HandleFunc("GET /wait", s.wait)
 	return mux
 }
 
+// count counts a request for an item in one of the maps, and reports whether there is such an item.
+func (s *shop) count(in map[string]int, item string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.left[item]; !known {
+		return false
+	}
+	in[item]++
+	return true
+}
+
+// stock is the page of an item. It is the same for all, and says so: a session is no reason to keep it from others.
+func (s *shop) stock(w http.ResponseWriter, r *http.Request) {
+	item := r.PathValue("item")
+	if !s.count(s.looked, item) {
+		http.NotFound(w, r)
+		return
+	}
+	leave, err := s.connect(r.Context())
+	if err != nil {
+		http.Error(w, "the stock service has no time", http.StatusServiceUnavailable)
+		return
+	}
+	<-time.After(lookup)
+	s.mu.Lock()
+	left := s.left[item]
+	s.mu.Unlock()
+	leave()
+	w.Header().Set("Cache-Control", "public")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	fmt.Fprintf(w, stockPage, item, left, item)
+}
+
+const stockPage = `<!doctype html>
+<title>%s</title>
+<p>%d left
+<form method="post" action="/buy/%s"><button>Buy</button></form>
+`
+
 func (s *shop) buy(w http.ResponseWriter, r *http.Request) {
 	item := r.PathValue("item")
-	s.mu.Lock()
-	_, known := s.left[item]
-	if known {
-		s.asked[item]++
-	}
-	s.mu.Unlock()
-	if !known {
+	if !s.count(s.asked, item) {
 		http.NotFound(w, r)
 		return
 	}
@@ -73,14 +108,23 @@ func (s *shop) buy(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take is the stock service. Who leaves while waiting for a connection costs nothing; a transaction that has begun ends.
-func (s *shop) take(ctx context.Context, user, item string) (sold bool, err error) {
+// connect waits for a connection to the stock service. Who leaves while waiting costs nothing.
+func (s *shop) connect(ctx context.Context) (leave func(), err error) {
 	select {
 	case s.stockService <- struct{}{}:
+		return func() { <-s.stockService }, nil
 	case <-ctx.Done():
-		return false, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	defer func() { <-s.stockService }()
+}
+
+// take is a transaction. One that has begun ends.
+func (s *shop) take(ctx context.Context, user, item string) (sold bool, err error) {
+	leave, err := s.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer leave()
 	<-time.After(transaction)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,31 +157,3 @@ func userOf(r *http.Request) string {
 
 // user is registered: who somebody is, only the application knows.
 var user = keyfunc.User(func(r *keyfunc.Request) string { return userOf(r.Request) })
-
-// waitingPage is registered: what browsers get instead of a refusal. Others get the plain refusal.
-type waitingPage struct{}
-
-// Mode is what metrics call it.
-func (waitingPage) Mode() string { return "static" }
-
-// Degrade writes a page that clicks again when it is time. The status stays that of the refusal, so that no cache and no
-// client takes the page for a purchase, and Retry-After with it, from which the page has its time: jitter is in it already.
-// But it has whole seconds: all who came in the first half of a second would come back in the first half of another, and
-// what the second half has to give would be given to nobody. So the page adds a part of a second, as the users of load.go do.
-func (waitingPage) Degrade(w http.ResponseWriter, r *http.Request, d *degrade.Denial) degrade.Outcome {
-	seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
-	if err != nil || !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		return degrade.Skip
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(d.Status)
-	fmt.Fprintf(w, page, seconds, seconds*1000)
-	return degrade.Done
-}
-
-const page = `<!doctype html>
-<title>One moment, please</title>
-<p>Many want this at once. Your next try is in %d s.
-<form method="post"><button>Try again</button></form>
-<script>setTimeout(() => document.forms[0].submit(), %d + 1000 * Math.random())</script>
-`
