@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
@@ -19,7 +18,9 @@ import (
 //
 // No byte made for one identity reaches another unless the origin said public. A response to a request with Authorization,
 // Cookie or another credential is not stored without that, or without a [PagesConfig.Partition]; one to a request without
-// them is for other requests without. So a guard that runs behind authentication has to see the credentials still.
+// them is for other requests without. So a guard that runs behind authentication has to see the credentials still, and what
+// else a response depends on, the origin has to say by Vary. Fields by which proxies tell the host, the scheme and the path
+// are a part of the key.
 //
 // A write that succeeds and a response that may not be stored any more, or is not for all any more, take older copies
 // away. The guard has to be inside of whatever compresses responses.
@@ -113,7 +114,7 @@ func (p *Pages) find(r *keyfunc.Request, d *Denial, wants *directives, now time.
 			return nil
 		}
 		page := c.find(values, publicOnly)
-		if page == nil || !p.lives(page, now, d.Cause) || !wants.accepts(page, now) || void(page, cut) {
+		if page == nil || !p.lives(page, now, d.Cause) || !wants.accepts(page, now) || cut.void(page) {
 			return nil
 		}
 		return page
@@ -125,9 +126,6 @@ func (p *Pages) find(r *keyfunc.Request, d *Denial, wants *directives, now time.
 	}
 	return look(a.shared(), a.asker != anonymous)
 }
-
-// void reports whether the address has been written to since the page was asked for.
-func void(page *Page, cut *atomic.Int64) bool { return page.Began.UnixNano() <= cut.Load() }
 
 // serve writes the page.
 func (p *Pages) serve(w http.ResponseWriter, r *http.Request, page *Page, cause Cause, now time.Time) {

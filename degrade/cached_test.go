@@ -274,6 +274,7 @@ func TestCachedRemoves(t *testing.T) {
 		"another's private page": {nobody, token, "", nil, answers(200, "new", "Cache-Control: private"), "old"},
 		"public no more":         {nobody, token, public, nil, answers(200, "new", "Cache-Control: private"), "refused"},
 		"public for whom":        {nobody, token, public, nil, answers(200, "new"), "refused"},
+		"nobody's, newer":        {token, nobody, public, nil, answers(200, "new"), "refused"},
 		"of a partition":         {alice, alice, "", nil, answers(200, "new", "Cache-Control: private"), "refused"},
 		"newer of a partition":   {alice, alice, "", nil, answers(200, "new"), "new"},
 		"public now":             {alice, alice, "", nil, answers(200, "new", public), "new"},
@@ -320,6 +321,7 @@ func TestCachedWriteMeanwhile(t *testing.T) {
 		}
 		s.allow(fetch("/a"))
 		require.Nil(t, s.refuse(fetch("/a")))
+		require.Zero(t, s.h.(interface{ Pages() *degrade.Pages }).Pages().Store().(*degrade.MemoryStore).Len(), "nor is it stored for nothing")
 		time.Sleep(time.Second)
 		s.origin = answers(200, "after")
 		s.allow(fetch("/a"))

@@ -89,10 +89,27 @@ type Pages struct {
 type pageStore struct {
 	Store
 	seed maphash.Seed
-	// cuts are when writes succeeded, unix ns, by a hash of host and path: copies of requests that came before are void,
-	// RFC 9111 4.4, whatever policy and route they are stored under. Addresses that share a cut lose copies to each other's
-	// writes, and nothing else.
-	cuts [4096]atomic.Int64
+	cuts [4096]pageCut
+}
+
+// pageCut is when a write succeeded, by a hash of host and path: copies of requests that came before are void, RFC 9111
+// 4.4, whatever policy and route they are stored under. Addresses that share a cut lose copies to each other's writes, and
+// nothing else. Times of one process compare by its monotonic clock, so that none is revived by a clock that goes back.
+type pageCut struct{ at atomic.Pointer[time.Time] }
+
+func (c *pageCut) written(now time.Time) {
+	for {
+		old := c.at.Load()
+		if old != nil && !now.After(*old) || c.at.CompareAndSwap(old, &now) {
+			return
+		}
+	}
+}
+
+// void reports whether the address has been written to since the page was asked for.
+func (c *pageCut) void(page *Page) bool {
+	at := c.at.Load()
+	return at != nil && !page.Began.After(*at)
 }
 
 // NewPages returns pages by cfg, which it copies. Errors in cfg are found by Validate, which a guard calls.
@@ -183,7 +200,7 @@ func (s *pageStore) update(key string, change func(*Copies) *Copies) {
 }
 
 // cut is the one of a request's address.
-func (s *pageStore) cut(r *http.Request) *atomic.Int64 {
+func (s *pageStore) cut(r *http.Request) *pageCut {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
 	var buf [256]byte

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
@@ -30,7 +29,7 @@ type recording struct {
 	began time.Time
 	write bool // the request is one: only the status matters
 	store *pageStore
-	cut   *atomic.Int64 // of the address, which the handler may change
+	cut   *pageCut // of the address, which the handler may change
 	held  *pageBuffers
 	ctx   context.Context // of the request
 	host  string
@@ -340,12 +339,7 @@ func (x *recording) settle(ok bool) {
 
 // written makes every copy of the address void.
 func (x *recording) written() {
-	for now := time.Now().UnixNano(); ; {
-		old := x.cut.Load()
-		if now <= old || x.cut.CompareAndSwap(old, now) {
-			break
-		}
-	}
+	x.cut.written(time.Now())
 	// Other processes that share the store have no part in the cuts.
 	x.store.Delete(x.shared())
 	if x.asker == member {
@@ -357,7 +351,7 @@ func (x *recording) written() {
 func (x *recording) add(key string) {
 	page, now := x.page, time.Now()
 	dead := func(p *Page) bool {
-		return void(p, x.cut) || !x.pages.lives(p, now, Quota) && !x.pages.lives(p, now, Capacity)
+		return x.cut.void(p) || !x.pages.lives(p, now, Quota) && !x.pages.lives(p, now, Capacity)
 	}
 	if dead(&page) {
 		return
