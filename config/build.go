@@ -48,6 +48,8 @@ type Deps struct {
 	// refuses the document.
 	Central func(Store) (limiter.Limiter, error)
 	Local   func(Store) (limiter.Limiter, error)
+	// Leased makes the limiter of mode leased, one for each sync that policies name; zero: the default.
+	Leased func(store Store, sync time.Duration) (limiter.Limiter, error)
 
 	// Body replaces the body of refusals; see [response.Options].
 	Body func(*http.Request, response.Refusal) (contentType string, body []byte)
@@ -86,6 +88,7 @@ type builder struct {
 	keys    keyParser
 	found   Findings
 	where   Store           // of counters
+	leased  bool            // the policy at hand is
 	missing map[string]bool // modes that the application does not have, once told
 	secrets source          // those that are not in the document
 }
@@ -140,7 +143,7 @@ func (b *builder) config() middleware.Config {
 			b.bad(at+".name", Conflict, "the name %q is taken by policies[%d]", p.Name, other)
 		}
 		names[strings.ToLower(p.Name)] = k
-		b.available(at, d.Policies[k].Mode)
+		b.mode(at, &d.Policies[k])
 		cfg.Policies = append(cfg.Policies, p)
 	}
 	return cfg

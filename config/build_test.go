@@ -43,6 +43,7 @@ func deps(t testing.TB) config.Deps {
 		Degrade:    map[string]degrade.Handler{"a": degrade.Func(skip), "b": degrade.Func(skip)},
 		Central:    func(config.Store) (limiter.Limiter, error) { return central, nil },
 		Local:      func(config.Store) (limiter.Limiter, error) { return local, nil },
+		Leased:     func(config.Store, time.Duration) (limiter.Limiter, error) { return central, nil },
 		Logger:     slog.New(slog.DiscardHandler),
 	}
 }
@@ -186,6 +187,15 @@ func TestBuildFindings(t *testing.T) {
 			"policies[0].key[0] unknown_name", "policies[0].cost unknown_name", "policies[0].store_key unknown_name", "policies[0].partition unknown_name",
 			"policies[0].degrade[1] unknown_name", "policies[0].match.if unknown_name", "policies[0].plans.from unknown_name",
 		},
+		// Leases.
+		"store: {prefix: x, redis: {url: 'redis://127.0.0.1:1'}}\npolicies: [{name: a, key: ip, limit: 1/s, mode: leased, sync: 20ms}]":                                     nil,
+		"store: {prefix: x, redis: {url: 'redis://127.0.0.1:1'}}\npolicies: [{name: a, key: ip, limit: 1/s sliding_log, mode: leased}]":                                     {"policies[0].limit conflict"},
+		"store: {prefix: x, redis: {url: 'redis://127.0.0.1:1'}}\npolicies: [{name: a, key: ip, limit: 1/s, algorithm: leaky_bucket, mode: leased}]":                        {"policies[0].limit conflict"},
+		"store: {prefix: x, redis: {url: 'redis://127.0.0.1:1'}}\npolicies: [{name: a, key: ip, limit: 1/s, overrides: {ip: {192.0.2.1: 9/s fixed_window}}, mode: leased}]": {"policies[0].overrides.ip.192.0.2.1 conflict"},
+		"store: {prefix: x, redis: {url: 'redis://127.0.0.1:1'}}\npolicies: [{name: a, key: ip, limit: deny_all, mode: leased}]":                                            nil,
+		"policies: [{name: a, key: ip, limit: 1/s, mode: leased}]":                                                                                                          {"policies[0].mode conflict"},
+		"policies: [{name: a, key: ip, limit: 1/s, sync: 20ms}]":                                                                                                            {"policies[0].sync conflict"},
+		"policies: [{name: a, key: ip, in_flight: 1, sync: 20ms}]":                                                                                                          {"policies[0].sync conflict"},
 		// Keys.
 		"policies: [{name: a, key: [ip, 'first(user, ip)'], limit: 1/s}]":                                          {"policies[0].key[1] conflict"},
 		"policies: [{name: a, key: ['header:A-B', 'cookie:a_b'], limit: 1/s}]":                                     {"policies[0].key[1] conflict"},

@@ -115,7 +115,8 @@ type Policy struct {
 	Burst        *int                        `yaml:"burst" rules:"min=1,max=1000000000" about:"token_bucket: capacity, default the number in limit; leaky_bucket: places, default 1"`
 	Cells        *int                        `yaml:"cells" rules:"min=1,max=100" about:"sliding_window: cells of a window"`
 	Align        *Align                      `yaml:"align" about:"fixed_window: windows of the calendar"`
-	Mode         string                      `yaml:"mode" rules:"oneof=central|local" about:"central: in the store (the default), local: in the memory of the process"`
+	Mode         string                      `yaml:"mode" rules:"oneof=central|leased|local" about:"central: in the store (the default), leased: leased from the store to each process, for token_bucket, local: in the memory of the process"`
+	Sync         *Duration                   `yaml:"sync" rules:"min=10ms,max=10s" about:"leased: how often a process asks for a busy key; default 100ms"`
 	Plans        *Plans                      `yaml:"plans" about:"limits by the plan of the caller"`
 	Overrides    map[string]map[string]Limit `yaml:"overrides" rules:"len=8" about:"limits of single callers, by kind and value of a key: {tenant: {acme: 9000/m}}; they win over plans"`
 	InFlight     int                         `yaml:"in_flight" rules:"min=1,max=1000000000" about:"the most requests in service at once, per key and process"`

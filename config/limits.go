@@ -17,7 +17,7 @@ type pick = func(*keyfunc.Request) (limiter.Limit, bool)
 
 // limits builds the limit of a policy, and those of plans and single callers.
 func (b *builder) limits(at string, p *Policy, out *middleware.Policy, elements []keyExpr, wholeKey bool) {
-	if p.Limit == "" {
+	if b.leased = p.Mode == "leased"; p.Limit == "" {
 		b.noLimit(at, p)
 		return
 	}
@@ -98,7 +98,17 @@ func (b *builder) limit(at string, p *Policy) (limiter.Limit, bool) {
 	if !ok {
 		return limiter.Limit{}, false
 	}
-	return b.parseLimit(at+".limit", whole)
+	return b.leasable(at+".limit", whole, p.Mode == "leased")
+}
+
+// leasable reads a limit, which has to be a token bucket if it is leased: a window or a queue is no sum of parts.
+func (b *builder) leasable(path, text string, leased bool) (limiter.Limit, bool) {
+	l, ok := b.parseLimit(path, text)
+	if ok && leased && l.Rate > 0 && l.Algorithm != limiter.TokenBucket {
+		b.add(false, path, Conflict, "Leave the algorithm out, or the mode.", "%v cannot be leased, only token_bucket", l.Algorithm)
+		return l, false
+	}
+	return l, ok
 }
 
 // another reads the limit of a plan or a caller. It is counted like the limit of the policy, unless it says how.
@@ -113,7 +123,7 @@ func (b *builder) another(path string, text Limit, own limiter.Limit) (limiter.L
 			whole += fmt.Sprintf(" align %v %s", own.Align.Unit, own.Align.Zone)
 		}
 	}
-	return b.parseLimit(path, whole)
+	return b.leasable(path, whole, b.leased)
 }
 
 func (b *builder) parseLimit(path, text string) (limiter.Limit, bool) {

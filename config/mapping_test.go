@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/limiter/fallback"
+	"github.com/spillway-go/spillway/limiter/leased"
 	"github.com/spillway-go/spillway/limiter/memory"
 	"github.com/spillway-go/spillway/limiter/redislimit"
 	"github.com/spillway-go/spillway/middleware"
@@ -77,6 +78,10 @@ var places = []struct {
 		"Client": "redis", "Prefix": "prefix", "Timeout": "timeout", "CallerClock": "caller_clock", "DenyCache": "deny_cache", "NoSharing": "no_sharing",
 		"Observer": "!code", "Name": "!says which of the stores it is",
 	}},
+	{reflect.TypeFor[leased.Config](), "store.", map[string]string{
+		"Client": "redis", "Prefix": "prefix", "Timeout": "timeout", "Sync": "!is of a policy: policies.sync", "MaxKeys": "!of a process", "Observer": "!code", "Logger": "!code",
+		"Name": "!says which of the stores it is",
+	}},
 	{reflect.TypeFor[fallback.Config](), "store.fallback.", map[string]string{
 		"Secondary": "memory", "Replicas": "replicas", "Census": "census", "Failures": "failures", "SlowCall": "slow_call", "Cooldown": "cooldown",
 		"Primary": "!is the store", "Observer": "!code", "Logger": "!code", "Name": "!says which of the stores it is",
@@ -85,7 +90,7 @@ var places = []struct {
 
 // only are fields of a document that no setting of Go is behind.
 var only = map[string]string{
-	"version": "of the form", "key_secret": "an argument of keyfunc.HMAC", "key_secret_file": "likewise",
+	"version": "of the form", "policies.sync": "Sync of leased.Config", "key_secret": "an argument of keyfunc.HMAC", "key_secret_file": "likewise",
 	"store.memory": "which store", "store.fallback": "which store", "store.redis.url": "of the client", "store.redis.url_file": "of the client",
 	"policies.degrade.cache": "a handler", "policies.degrade.read_only": "a handler", "policies.degrade.static": "a handler", "policies.degrade.queue": "a handler",
 	"policies.degrade.redirect": "a handler", "policies.degrade.shed": "a handler", "policies.degrade.flag": "a handler", "policies.degrade.func": "a handler",

@@ -121,7 +121,7 @@ func TestSchemaAgrees(t *testing.T) {
 		"version: 1\nstore: {memory: {max_keys: 0}}", "version: 1\nstore: {memory: {max_keys: 5}}", "version: 1\nstore: {redis: [a]}", "version: 1\nstore: {prefix: ''}",
 		"version: 1\npolicies: [{name: a}]", "version: 1\npolicies: [{key: a}]", "version: 1\npolicies: [{name: a, key: [a, b]}]", "version: 1\npolicies: [{name: a, key: {a: b}}]",
 		"version: 1\npolicies: [{name: a, key: [a, a, a, a, a, a, a, a, a]}]", "version: 1\npolicies: [{name: a, refund: [5xx, 404, '404']}]", "version: 1\npolicies: [{name: a, refund: [6xx]}]",
-		"version: 1\npolicies: [{name: a, refund: [99]}]", "version: 1\npolicies: [{name: a, mode: leased}]", "version: 1\npolicies: [{name: a, shadow: yes please}]",
+		"version: 1\npolicies: [{name: a, refund: [99]}]", "version: 1\npolicies: [{name: a, mode: lease}]", "version: 1\npolicies: [{name: a, shadow: yes please}]",
 		"version: 1\npolicies: [{name: a, plans: {from: x, limits: {a: 1/s}}}]", "version: 1\npolicies: [{name: a, plans: {from: x}}]", "version: 1\npolicies: [{name: a, burst: 0}]",
 		"version: 1\npolicies: [{name: a, overrides: {ip: {192.0.2.1: 1/s}}}]", "version: 1\npolicies: [{name: a, overrides: {ip: [x]}}]", "version: 1\npolicies: [{name: a, align: {unit: year}}]",
 		"version: 1\npolicies: [{name: " + strings.Repeat("a", 65) + "}]", "version: 1\npolicies: [{name: a, messages: {'': x}}]", "version: 1\nresponse: {jitter: 1h30m}",

@@ -16,16 +16,23 @@ import (
 	"github.com/spillway-go/spillway/middleware"
 )
 
-// available tells once of a mode that the application has no limiter for.
-func (b *builder) available(at, mode string) {
-	make := b.deps.Central
-	if mode == "" {
+// mode checks where a policy counts, and tells once of a mode that the application has no limiter for.
+func (b *builder) mode(at string, p *Policy) {
+	mode, has := p.Mode, b.deps.Central != nil
+	switch mode {
+	case "":
 		mode = "central"
+	case "local":
+		has = b.deps.Local != nil
+	case "leased":
+		if has = b.deps.Leased != nil; b.where.Redis == nil {
+			b.add(false, at+".mode", Conflict, "Name a store on Redis.", "leases are taken from Redis, and the store is in memory")
+		}
 	}
-	if mode == "local" {
-		make = b.deps.Local
+	if p.Sync != nil && mode != "leased" {
+		b.bad(at+".sync", Conflict, "sync belongs to mode leased")
 	}
-	if make == nil && !b.missing[mode] {
+	if !has && !b.missing[mode] {
 		if b.missing == nil {
 			b.missing = map[string]bool{}
 		}
@@ -56,6 +63,13 @@ func (b *builder) limiters(cfg *middleware.Config) {
 		switch {
 		case b.doc.Policies[k].Mode == "local":
 			p.Limiter = local()
+		case b.doc.Policies[k].Mode == "leased":
+			from := b.where
+			if p.OnStoreError == middleware.FailClosed {
+				from = alone
+			}
+			every := time.Duration(value(b.doc.Policies[k].Sync))
+			p.Limiter = b.limiter(from, func(s Store) (limiter.Limiter, error) { return b.deps.Leased(s, every) })()
 		case p.OnStoreError == middleware.FailClosed && b.where.Fallback != nil:
 			p.Limiter = strict()
 		default:

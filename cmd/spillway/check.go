@@ -73,7 +73,7 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		limiters := stores.New(stores.Config{Dry: true})
 		defer func() { _ = limiters.Close() }()
-		deps.Central, deps.Local = limiters.Central, limiters.Local
+		deps.Central, deps.Local, deps.Leased = limiters.Central, limiters.Local, limiters.Leased
 		_, more := config.Build(doc, deps)
 		findings = append(findings, more...)
 		if !*app {

@@ -101,7 +101,7 @@ func newCaller(doc *config.Document, deps config.Deps, policy string, parts []pa
 		}
 	}()
 	registerAll(doc, &deps)
-	deps.Central, deps.Local = limiters.Central, limiters.Local
+	deps.Central, deps.Local, deps.Leased = limiters.Central, limiters.Local, limiters.Leased
 	doc.Store.Fallback = nil // an answer of this process's memory would be no answer
 	most := config.Duration(patience)
 	doc.Store.Timeout = &most

@@ -2,7 +2,7 @@
 //
 //	s := stores.New(stores.Config{Observer: metrics})
 //	defer s.Close()
-//	follower, err := config.Open(ctx, source, config.Deps{Central: s.Central, Local: s.Local})
+//	follower, err := config.Open(ctx, source, config.Deps{Central: s.Central, Local: s.Local, Leased: s.Leased})
 package stores
 
 import (
@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-go/spillway/internal/rediscall"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/limiter/fallback"
+	"github.com/spillway-go/spillway/limiter/leased"
 	"github.com/spillway-go/spillway/limiter/memory"
 	"github.com/spillway-go/spillway/limiter/redislimit"
 )
@@ -43,6 +44,8 @@ type Stores struct {
 	central *made // without what decides while it is away
 	client  redis.UniversalClient
 	safe    *made // central and what decides meanwhile
+	leased  map[lease]*made
+	census  *fallback.Census
 	local   *memory.Limiter
 	close   []func() error // in the order of making
 }
@@ -51,6 +54,12 @@ type Stores struct {
 type made struct {
 	limiter limiter.Limiter
 	store   string
+}
+
+// lease tells limiters of mode leased apart.
+type lease struct {
+	sync time.Duration
+	safe bool // with what decides meanwhile
 }
 
 // New returns Stores that have made nothing. It does no I/O.
@@ -76,7 +85,56 @@ func (s *Stores) Central(store config.Store) (limiter.Limiter, error) {
 	if err != nil || store.Redis == nil || store.Fallback == nil {
 		return central, err
 	}
-	return s.once(&s.safe, store, func() (limiter.Limiter, error) { return s.fallback(store, central) })
+	return s.once(&s.safe, store, func() (limiter.Limiter, error) { return s.fallback(store, central, "redis") })
+}
+
+// Leased is the constructor of [config.Deps] for limits that are leased from the Redis of store. A process asks for its
+// leases at about every sync; zero: 100 ms.
+func (s *Stores) Leased(store config.Store, sync time.Duration) (limiter.Limiter, error) {
+	if store.Redis == nil {
+		return nil, errors.New("stores: leases are taken from Redis")
+	}
+	alone := store
+	alone.Fallback = nil
+	if _, err := s.Central(alone); err != nil { // which has the client, and knows the store
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("stores: %w", limiter.ErrClosed)
+	}
+	of := func(safe bool, store config.Store, make func() (limiter.Limiter, error)) (limiter.Limiter, error) {
+		is := s.leased[lease{sync, safe}]
+		l, err := s.once(&is, store, make)
+		if err == nil {
+			if s.leased == nil {
+				s.leased = map[lease]*made{}
+			}
+			s.leased[lease{sync, safe}] = is
+		}
+		return l, err
+	}
+	name := "leased"
+	if sync != 0 {
+		name += " " + sync.String()
+	}
+	l, err := of(false, alone, func() (limiter.Limiter, error) {
+		// A call that took longer than half of a lease's life could bring no lease any more.
+		life := max(time.Second, 5*sync)
+		l, err := leased.New(leased.Config{
+			Client: s.client, Prefix: store.Prefix, Sync: sync, Timeout: min(duration(store.Timeout), life/2), Observer: s.cfg.Observer, Logger: s.cfg.Logger, Name: name,
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.later(l.Close)
+		return l, nil
+	})
+	if err != nil || store.Fallback == nil {
+		return l, err
+	}
+	return of(true, store, func() (limiter.Limiter, error) { return s.fallback(store, l, name) })
 }
 
 // once makes a limiter, and returns the one that is there where it was made for the same store. What has been made on the
@@ -169,30 +227,40 @@ func (s *Stores) redis(store config.Store) (limiter.Limiter, error) {
 	return r, nil
 }
 
-// fallback makes what decides while central is away.
-func (s *Stores) fallback(store config.Store, central limiter.Limiter) (limiter.Limiter, error) {
+// fallback makes what decides while a limiter on Redis is away.
+func (s *Stores) fallback(store config.Store, primary limiter.Limiter, name string) (limiter.Limiter, error) {
 	f := store.Fallback
 	c := fallback.Config{
-		Primary: central, Replicas: f.Replicas, Failures: f.Failures, SlowCall: duration(f.SlowCall), Cooldown: duration(f.Cooldown),
-		Observer: s.cfg.Observer, Logger: s.cfg.Logger, Name: "redis",
+		Primary: primary, Replicas: f.Replicas, Failures: f.Failures, SlowCall: duration(f.SlowCall), Cooldown: duration(f.Cooldown),
+		Observer: s.cfg.Observer, Logger: s.cfg.Logger, Name: name,
+	}
+	memoryName := "fallback"
+	if name != "redis" {
+		memoryName += " of " + name
 	}
 	var err error
-	if c.Secondary, err = s.memory(f.Memory, "fallback"); err != nil {
+	if c.Secondary, err = s.memory(f.Memory, memoryName); err != nil {
 		return nil, err
 	}
-	if f.Census {
-		census, err := fallback.NewCensus(fallback.CensusConfig{Client: s.client, Prefix: store.Prefix, Observer: s.cfg.Observer, Name: "redis"})
-		if err != nil {
+	counts := s.census == nil && f.Census // one report of this process is enough
+	if counts {
+		if s.census, err = fallback.NewCensus(fallback.CensusConfig{Client: s.client, Prefix: store.Prefix, Observer: s.cfg.Observer, Name: "redis"}); err != nil {
 			return nil, err
 		}
-		s.later(census.Close)
-		c.Census = census
+		s.later(func() error {
+			c := s.census
+			s.census = nil
+			return c.Close()
+		})
+	}
+	if f.Census {
+		c.Census = s.census
 	}
 	both, err := fallback.New(c)
 	if err != nil {
 		return nil, err
 	}
-	if f.Census && !s.cfg.Dry { // last, for now it reports
+	if counts && !s.cfg.Dry { // last, for now it reports
 		c.Census.Start()
 	}
 	s.later(func() error { both.Close(); return nil })

@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer enough()
 	follower, err := config.Open(starting, source, config.Deps{
 		Keys:    map[string]keyfunc.Func{"user": keyfunc.User(userOf)},
-		Central: limiters.Central, Local: limiters.Local, Logger: logger,
+		Central: limiters.Central, Local: limiters.Local, Leased: limiters.Leased, Logger: logger,
 	})
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ var rules = []rule{
 	// A user's own source runs the table in tests.
 	{folder: "config/source/sourcetest", own: []string{"config"}, foreign: []string{"github.com/stretchr/testify"}},
 	{folder: "config/source/file", own: []string{"config", internal}, foreign: []string{"github.com/fsnotify/fsnotify"}},
-	{folder: "config/stores", own: []string{"config", "limiter", "limiter/memory", "limiter/redislimit", "limiter/fallback", internal}, foreign: []string{goRedis}},
+	{folder: "config/stores", own: []string{"config", "limiter", "limiter/memory", "limiter/redislimit", "limiter/leased", "limiter/fallback", internal}, foreign: []string{goRedis}},
 	{folder: "config/source/redis", own: []string{"config", internal}, foreign: []string{goRedis}},
 	{folder: "config/...", own: []string{"config", internal}},
 	// Whoever wants the log alone gets no metrics library with it.

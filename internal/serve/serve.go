@@ -128,7 +128,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, sources S
 	limiters := stores.New(stores.Config{Observer: watch, Logger: log})
 	defer func() { _ = limiters.Close() }()
 	deps := o.names.Deps()
-	deps.Central, deps.Local, deps.Observer, deps.Logger = limiters.Central, limiters.Local, watch, log
+	deps.Central, deps.Local, deps.Leased, deps.Observer, deps.Logger = limiters.Central, limiters.Local, limiters.Leased, watch, log
 	if deps.Files, err = Folder(o.files); err != nil {
 		fmt.Fprintln(stderr, "spillway: -files:", err)
 		return ErrUsage
