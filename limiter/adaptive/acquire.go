@@ -10,10 +10,11 @@ import (
 // ErrLimited is what [Controller.Do] returns for what it did not call.
 var ErrLimited = errors.New("adaptive: too many in flight")
 
-// Acquire takes a place for a request that begins now, if there is one: never more are in flight than the bound that is in force at that moment.
-// reserve is the share of the bound, 0…1, that has to stay free for more important requests, rounded up. It returns how many are in flight, this
-// one included, and the whole bound: where inFlight is less than that and ok is false, the reserve was in the way. A refusal
-// counts as a rejection, from which the controller learns that the limit is binding.
+// Acquire takes a place for a request that begins now, if there is one: never more are in flight than the bound that is in
+// force at that moment. reserve is the share of the bound, 0…1, that has to stay free for more important requests, rounded
+// up. It returns how many are in flight, this one included, and the whole bound: where inFlight is less than that and ok is
+// false, the reserve was in the way. A refusal counts as a rejection, from which the controller learns that the limit is
+// binding.
 //
 // Each place that was taken has to be given back by Release, once, in a defer. A controller of a rate has no bound: it admits
 // everybody, and tells math.MaxInt.
@@ -53,15 +54,15 @@ func (c *Controller) admitted(at, n int64) {
 	c.ages.begin(at)
 }
 
-// Reject counts a request that was refused by the limit, elsewhere: a rate's. Refusals of [Controller.Acquire] are counted already. It never
-// plays a part in round-trip times.
+// Reject counts a request that was refused by the limit, elsewhere: a rate's. Refusals of [Controller.Acquire] are counted
+// already. It never plays a part in round-trip times.
 func (c *Controller) Reject(now time.Time) {
 	c.at(now)
 	c.seen.current.Load().rejected.Add(1)
 }
 
-// Release gives a place back. began is the instant that Acquire was told, now minus that is the round-trip time. It must be called once for each
-// place taken; more often than that for all of them together does nothing.
+// Release gives a place back. began is the instant that Acquire was told, now minus that is the round-trip time. It must be
+// called once for each place taken; more often than that for all of them together does nothing.
 func (c *Controller) Release(now, began time.Time, r Result) {
 	for {
 		n := c.inFlight.Load()
@@ -160,8 +161,8 @@ func (t *Ticket) Release(now time.Time, r Result) {
 	}
 }
 
-// Do calls f if there is a place, and gives it back whatever f does. It returns what f returns, which counts as failed if it is an error, as a panic does;
-// or [ErrLimited] if f was not called. reserve is that of [Controller.Acquire].
+// Do calls f if there is a place, and gives it back whatever f does. It returns what f returns, which counts as failed if it
+// is an error, as a panic does; or [ErrLimited] if f was not called. reserve is that of [Controller.Acquire].
 func (c *Controller) Do(reserve float64, f func() error) error {
 	now := time.Now()
 	if _, _, ok := c.Acquire(now, reserve); !ok {

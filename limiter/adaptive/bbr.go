@@ -12,11 +12,11 @@ const (
 )
 
 // BBR holds as many requests as keep the service busy: the highest throughput of 10 windows times the least mean round-trip
-// time of 60, and three times the square root of that, for the
-// number in flight varies by that much where requests come at random. That bound is in force only while the CPU threshold is passed, or the delay
-// threshold of the queue, or twice as many requests are in flight and the processors are not known to be idle, and for one window after; otherwise the limit grows by √L
-// where it is binding, unless requests take longer than can be healthy or too many fail. A queue that was there from the first window on is taken for service: choose a Fixed limit that is
-// too low rather than too high.
+// time of 60, and three times the square root of that, for the number in flight varies by that much where requests come at
+// random. That bound is in force only while the CPU threshold is passed, or the delay threshold of the queue, or twice as
+// many requests are in flight and the processors are not known to be idle, and for one window after; otherwise the limit
+// grows by √L where it is binding, unless requests take longer than can be healthy or too many fail. A queue that was there
+// from the first window on is taken for service: choose a Fixed limit that is too low rather than too high.
 //
 // It needs no reading of the processors. It is for [Concurrency] alone.
 func BBR(t Thresholds) Law {

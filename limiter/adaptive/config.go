@@ -54,16 +54,17 @@ type Config struct {
 
 	Window     time.Duration // what a law sees: 1 s. 10 ms…Interval
 	Interval   time.Duration // from one step to the next; Window or 1 s, whichever is more. Up to 1 h
-	MinSamples int           // succeeded and failed requests without which a window is dropped; 10. Up to 1,000,000
+	MinSamples int           // requests without which a window is dropped; 10. Up to 1,000,000
 
-	// CPUSource returns the load of what this process may use, 0…1, and whether it is known; nil: a [Sampler]. It is called every 250 ms
-	// or every Window, whichever is less, from one goroutine, and must not block.
+	// CPUSource returns the load of what this process may use, 0…1, and whether it is known; nil: a [Sampler]. What is a bit
+	// above 1 counts as 1, what is above 2 or below 0 as not known. It is called once an Interval, from one goroutine, and
+	// must not block.
 	CPUSource func() (float64, bool)
 	// CPUQuota is how many processors this process may use, above 0; 0: as the kernel says. For sandboxes that hide it.
 	CPUQuota float64
 
-	// Observer sees an EventAdapt when the limit has moved by a whole unit or its reason has changed, once an interval at most; nil: nobody.
-	// It is called with no lock held, and its panics are contained.
+	// Observer sees an EventAdapt when the limit has moved by a whole unit or its reason has changed, once an interval at
+	// most; nil: nobody. It is called with no lock held, and its panics are contained.
 	Observer limiter.Observer
 	// Logger is told when the fixed limit takes over, and when the law does again; nil: [slog.Default].
 	Logger *slog.Logger

@@ -27,7 +27,8 @@ const (
 	Detached
 )
 
-// Controller moves a limit by what happens to requests. Make one with [New] and Close it at the end. All methods are safe for concurrent use.
+// Controller moves a limit by what happens to requests. Make one with [New] and Close it at the end. All methods are safe
+// for concurrent use.
 //
 // One that bounds requests in flight is used around each request:
 //
@@ -113,7 +114,7 @@ func New(c Config) (*Controller, error) {
 	}
 	a.gov = governor{
 		law: c.Law(c.thresholds()), least: c.Min * a.unit, most: c.Max * a.unit, fixed: c.Fixed * a.unit,
-		cpuAt: c.CPU, interval: c.Interval, minSamples: c.MinSamples,
+		cpuAt: c.CPU, errorsAt: max(0, c.Errors), interval: c.Interval, minSamples: c.MinSamples,
 	}
 	if a.gov.law == nil {
 		return nil, fmt.Errorf("adaptive: %w: Law made nothing", limiter.ErrInvalid)
@@ -205,7 +206,7 @@ func (c *Controller) advance(now time.Time) (next time.Time) {
 	}
 	if !now.Before(c.sampleAt) {
 		c.sample(now)
-		c.sampleAt = now.Add(min(sampleInterval, c.cfg.Window))
+		c.sampleAt = now.Add(sampleInterval)
 	}
 	var tell func()
 	if !now.Before(c.stepAt) {
@@ -292,7 +293,7 @@ func (c *Controller) step(now time.Time) (tell func()) {
 
 // freshen says until when the limit is right without another step.
 func (c *Controller) freshen(now time.Time) {
-	c.stale.Store(int64(now.Sub(c.origin) + (1+lateIntervals)*c.cfg.Interval))
+	c.stale.Store(int64(now.Sub(c.origin) + overdueAfter(c.cfg.Interval)))
 }
 
 // whole rounds a limit down: at least 1, and not by what adding up fractions left.

@@ -9,7 +9,9 @@ import (
 // Constants of the governor.
 const (
 	lateIntervals  = 3
-	blindIntervals = 3 // without a reading of the processors
+	lateAtLeast    = time.Second // short intervals are late by chance
+	blindIntervals = 3           // without a reading of the processors
+	blindAtLeast   = time.Second // which is what a sampler needs to begin with
 	pinnedFor      = time.Minute
 	unsteadyMoves  = 10   // windows that are looked at
 	unsteadyTurns  = 6    // changes of direction in them that are still fine
@@ -21,38 +23,42 @@ const (
 // governor keeps a law within bounds, and takes over with the fixed limit when the law cannot be trusted. It has no clock
 // and no lock: steps come one at a time.
 type governor struct {
-	law         Law
-	least, most float64
-	fixed       float64
-	cpuAt       float64
-	interval    time.Duration
-	minSamples  int
-	cur         float64
-	why         Reason
-	fallback    Reason // "": the law rules
-	until       time.Time
-	hold        time.Duration // of the next fallback
-	last        time.Time     // the step before
-	back        time.Time     // when the law took over again
-	blind       int           // steps in a row without a reading
-	pinned      time.Time     // since when the limit has been at its least, in vain
-	moves       [unsteadyMoves]int8
-	move        int
-	panicked    any // what a law panicked with, to be told once
+	law             Law
+	least, most     float64
+	fixed           float64
+	cpuAt, errorsAt float64
+	interval        time.Duration
+	minSamples      int
+	cur             float64
+	why             Reason
+	fallback        Reason // "": the law rules
+	until           time.Time
+	hold            time.Duration // of the next fallback
+	last            time.Time     // the step before
+	back            time.Time     // when the law took over again
+	sighted         time.Time     // when the processors were read last
+	pinned          time.Time     // since when the limit has been at its least, in vain
+	moves           [unsteadyMoves]int8
+	move            int
+	panicked        any // what a law panicked with, to be told once
+}
+
+// overdueAfter is how long after a step the next one has been due for too long.
+func overdueAfter(interval time.Duration) time.Duration {
+	return interval + max(lateIntervals*interval, lateAtLeast)
 }
 
 // start puts the fixed limit in force.
 func (g *governor) start(now time.Time) {
-	g.cur, g.why, g.hold, g.last, g.back = g.fixed, ReasonStart, firstHold, now, now
+	g.cur, g.why, g.hold, g.last, g.back, g.sighted = g.fixed, ReasonStart, firstHold, now, now, now
 }
 
 // step takes a window and returns the next limit.
 func (g *governor) step(now time.Time, w Window, cpu Reading) {
-	isLate := now.Sub(g.last) >= (1+lateIntervals)*g.interval
+	isLate := now.Sub(g.last) >= overdueAfter(g.interval)
 	g.last = now
-	g.blind++
 	if cpu.OK {
-		g.blind = 0
+		g.sighted = now
 	}
 	if g.fallback != "" {
 		if now.Before(g.until) {
@@ -64,7 +70,7 @@ func (g *governor) step(now time.Time, w Window, cpu Reading) {
 	switch {
 	case isLate:
 		g.fall(now, FallbackLate)
-	case g.blind >= blindIntervals && g.law.NeedsCPU():
+	case now.Sub(g.sighted) >= max(blindIntervals*g.interval, blindAtLeast) && g.law.NeedsCPU():
 		g.fall(now, FallbackCPU)
 	default:
 		g.apply(now, w, cpu)
@@ -79,9 +85,11 @@ func (g *governor) apply(now time.Time, w Window, cpu Reading) {
 		g.watch(now, &w, cpu)
 		return
 	}
-	// What hangs completes nothing, and is seen by its age.
+	// What hangs completes nothing, and is seen by its age. Where clients leave before they are answered, nothing is measured
+	// either.
 	hangs := w.Overdue > 0 && 10*w.Overdue > w.Measured+w.Overdue
-	if w.Measured+w.Failed < g.minSamples && !hangs {
+	isMeasured := w.Measured+w.Failed >= g.minSamples
+	if !isMeasured && !hangs && w.Completed < g.minSamples {
 		g.why = ReasonUnready
 		g.turn(g.cur)
 		g.watch(now, &w, cpu)
@@ -95,6 +103,9 @@ func (g *governor) apply(now time.Time, w Window, cpu Reading) {
 	case math.IsNaN(next) || math.IsInf(next, 0) || next < 0:
 		g.fall(now, FallbackValue)
 		return
+	}
+	if !isMeasured && next > g.cur { // what has not been measured is no reason to grow
+		next, why = g.cur, ReasonUnready
 	}
 	next = min(max(next, g.cur/2), 2*g.cur)
 	next = min(max(next, g.least), g.most)
@@ -121,7 +132,7 @@ func (g *governor) ask(w Window, cpu Reading) (next float64, why Reason, ok bool
 // watch sees whether the limit has been at its least for a minute, refusing requests, while nothing hurts: then it is not
 // the limit that helps.
 func (g *governor) watch(now time.Time, w *Window, cpu Reading) {
-	isVain := g.cur <= g.least+edge && g.least < g.fixed && cpu.OK && cpu.Value < g.cpuAt/2 && w.Failed == 0 && w.Rejected > 0
+	isVain := g.cur <= g.least+edge && g.least < g.fixed && cpu.OK && cpu.Value < g.cpuAt/2 && w.ErrorRatio() <= g.errorsAt && w.Rejected > 0
 	switch {
 	case !isVain:
 		g.pinned = time.Time{}
@@ -172,7 +183,7 @@ func (g *governor) fall(now time.Time, why Reason) {
 // resume lets the law try again, from the fixed limit on.
 func (g *governor) resume(now time.Time) {
 	g.cur, g.why, g.fallback, g.back = g.fixed, ReasonStart, "", now
-	g.blind = min(g.blind, 1) // three intervals again
+	g.sighted = now // three intervals again
 	g.forget()
 }
 

@@ -295,3 +295,47 @@ func TestReasonsAreFew(t *testing.T) {
 		}
 	}
 }
+
+// In an overload in which all clients leave before they are answered, nothing is measured. The limit has to fall all the same, and
+// must not grow.
+func TestClientsThatLeave(t *testing.T) {
+	for name, law := range laws {
+		s := newStage(t, adaptive.Config{Law: law, Min: 10, Max: 1000, Fixed: 100})
+		s.seconds(3)
+		before := s.c.Bound()
+		s.load = 1
+		for range 20 {
+			s.traffic(100, adaptive.Unmeasured)
+		}
+		require.Less(t, s.c.Bound(), 100, name)
+		low := s.c.Bound()
+		s.load = 0.1
+		for range 30 {
+			s.c.Reject(s.now)
+			s.traffic(100, adaptive.Unmeasured)
+		}
+		require.LessOrEqual(t, s.c.Bound(), max(low, before), name)
+		if s.c.State().Fallback == "" {
+			require.LessOrEqual(t, s.c.Bound(), low, name)
+			require.Contains(t, []adaptive.Reason{adaptive.ReasonUnready, adaptive.ReasonHold}, s.c.State().Reason, name)
+		}
+	}
+}
+
+// A sampler needs a while to begin with, and a ticker is late at times: short intervals must not hold that against them.
+func TestShortIntervals(t *testing.T) {
+	busy := time.Duration(0)
+	c, err := adaptive.NewManual(adaptive.Config{Max: 100, Window: 10 * ms, Interval: 10 * ms}, func() (time.Duration, float64) {
+		busy += 10 * ms
+		return busy, 1
+	})
+	require.NoError(t, err)
+	for at := epoch; at.Before(epoch.Add(3 * time.Second)); {
+		at = c.Advance(at)
+		if at.Sub(epoch)%(500*ms) < 10*ms {
+			at = at.Add(900 * ms) // and the ticker has other things to do at times
+		}
+		require.Empty(t, c.State().Fallback)
+	}
+	require.True(t, c.State().CPU.OK)
+}

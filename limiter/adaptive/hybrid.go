@@ -11,11 +11,12 @@ const (
 )
 
 // Hybrid is the default law. It asks the processors whether slowness is ours. Above the CPU threshold c the limit goes half
-// way to what is in use, times the ratio of the threshold to the load or of round-trip times to what they were, whichever is less. Below 0.7·c a
-// slow request waits for somebody else, and the limit grows by √L if it is binding: a slow dependency does not close the
-// gate, so Max must be what memory can hold. Between, the median round-trip time is held against the least median of 60 windows: more
-// than 1.5 times as slow shrinks the limit, otherwise it grows half as fast. Errors above their threshold cut it by 0.7.
-// A 90th percentile above the RTT threshold can not be healthy: then latency counts whatever the processors say.
+// way to what is in use, times the ratio of the threshold to the load or of round-trip times to what they were, whichever is
+// less. Below 0.7·c a slow request waits for somebody else, and the limit grows by √L if it is binding: a slow dependency
+// does not close the gate, so Max must be what memory can hold. Between, the median round-trip time is held against the
+// least median of 60 windows: more than 1.5 times as slow shrinks the limit, otherwise it grows half as fast. Errors above
+// their threshold cut it by 0.7. A 90th percentile above the RTT threshold can not be healthy: then latency counts whatever
+// the processors say.
 //
 // It needs a reading of the processors: without one for three intervals, the fixed limit is in force.
 func Hybrid(t Thresholds) Law { return newHybrid(t, false) }

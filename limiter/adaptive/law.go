@@ -54,8 +54,9 @@ type Thresholds struct {
 }
 
 // Law moves a limit by what a window saw. Update is told the limit in force, not rounded, and returns the next one: it keeps
-// no clock and takes no lock, and what it returns depends on the calls before it alone. The limit in force may differ from what the call before returned: the
-// controller bounds it, and sees to it that calls do not overlap. A Law may panic or return nonsense: then the fixed limit is in force.
+// no clock and takes no lock, and what it returns depends on the calls before it alone. The limit in force may differ from
+// what the call before returned: the controller bounds it, and sees to it that calls do not overlap. A Law may panic or
+// return nonsense: then the fixed limit is in force.
 type Law interface {
 	Update(cur float64, w Window, cpu Reading) (next float64, why Reason)
 	// Reset forgets what was learnt.

@@ -101,8 +101,8 @@ func TestClosedLoop(t *testing.T) {
 	}
 }
 
-// reaches says for each phase whether a law did well enough: 75 % of the capacity and nothing late after 20 s; a tenth refused at most; 80 % of
-// half the capacity; 80 % of the load once a minute is over.
+// reaches says for each phase whether a law did well enough: 75 % of the capacity and nothing late after 20 s; a tenth
+// refused at most; 80 % of half the capacity; 80 % of the load once a minute is over.
 func reaches(s []plantStats) [4]bool {
 	return [4]bool{
 		s[0].goodput(plantPhases[0]) >= 750 && s[0].settledGoodput(plantPhases[0]) >= 750 && s[0].lateSettled == 0,

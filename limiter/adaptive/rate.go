@@ -7,9 +7,10 @@ import (
 	"github.com/spillway-go/spillway/limiter"
 )
 
-// Adjust scales a limit by the share in force: its rate, and its burst in proportion, both rounded down and never below 1. What it returns for a valid
-// limit is a valid one. [limiter.Unlimited] and [limiter.DenyAll] stay what they are, and so does every limit where the target is no [Rate].
-// Units in flight keep their meaning: limiters apply a changed limit to what a key has left.
+// Adjust scales a limit by the share in force: its rate, and its burst in proportion, both rounded down and never below 1.
+// What it returns for a valid limit is a valid one. [limiter.Unlimited] and [limiter.DenyAll] stay what they are, and so
+// does every limit where the target is no [Rate]. Units in flight keep their meaning: limiters apply a changed limit to what
+// a key has left.
 func (c *Controller) Adjust(now time.Time, nominal limiter.Limit) limiter.Limit {
 	if c.cfg.Target != Rate {
 		return nominal
@@ -51,8 +52,9 @@ func portion(n int, share float64, most int) int {
 	return int(min(max(math.Floor(float64(n)*share+edge), 1), float64(most)))
 }
 
-// Share returns what part of a nominal limit another one is, by their rates: the Min and Max of a [Rate] from limits as people write them. 0 where
-// one of them has no rate: it is invalid, unlimited, denies all, or counts by the calendar while the other does not.
+// Share returns what part of a nominal limit another one is, by their rates: the Min and Max of a [Rate] from limits as
+// people write them. 0 where one of them has no rate: it is invalid, unlimited, denies all, or counts by the calendar while
+// the other does not.
 func Share(part, nominal limiter.Limit) float64 {
 	if part.Rate < 1 || nominal.Rate < 1 || part.Align.Unit != nominal.Align.Unit {
 		return 0

@@ -16,16 +16,18 @@ type Rule struct {
 	// When is days, times or both, in this order and with a space between: "Mon-Fri 09:00-18:00", "Sat,Sun", "22:00-02:00",
 	// "2026-11-11 00:00-02:00", "2026-10-01..2026-10-07", "holiday,Sun 10:00-12:00,14:00-20:00".
 	//
-	// Days are a list of weekdays (three letters or the whole English word), ranges of them (Fri-Mon goes over the weekend), dates, ranges of dates with both
-	// ends, and holiday, a day of the [Calendar]'s Holidays. Without days it is every day. Times are a list of stretches, whose end is not
-	// part of them; 24:00 is the end of a day. One that ends before it begins goes on over midnight, and belongs to the day on which it began: "Fri
-	// 22:00-02:00" lasts into Saturday. Without times it is the whole day. Case does not matter.
+	// Days are a list of weekdays (three letters or the whole English word), ranges of them (Fri-Mon goes over the weekend),
+	// dates, ranges of dates with both ends, and holiday, a day of the [Calendar]'s Holidays. Without days it is every day.
+	// Times are a list of stretches, whose end is not part of them; 24:00 is the end of a day. One that ends before it
+	// begins goes on over midnight, and belongs to the day on which it began: "Fri 22:00-02:00" lasts into Saturday. Without
+	// times it is the whole day. Case does not matter.
 	//
 	// Times are those of the clock on the wall: where it is put forward, what would be in the gap does not happen, and what comes
 	// twice when it is put back is in force twice.
 	When string
-	// Zone is the IANA name of the zone of When, such as "Asia/Shanghai"; empty: UTC. "Local" is refused, for machines differ
-	// in it. A zone that the machine does not know is an error: applications that run where there is no time zone database import time/tzdata.
+	// Zone is the IANA name of the zone of When, such as "Asia/Shanghai"; empty: UTC. "Local" is refused, for machines
+	// differ in it. A zone that the machine does not know is an error: applications that run where there is no time zone
+	// database import time/tzdata.
 	Zone string
 	// Scale multiplies the rate and the burst of the nominal limit, above 0 and up to 1000; whole units, at least 1. Exactly one of
 	// Scale and Limit is set.
@@ -40,8 +42,8 @@ const MaxScale = 1000.0
 // MaxRules is how many rules a [Schedule] may have.
 const MaxRules = 10_000
 
-// Schedule is a [limiter.Adjuster] that moves a limit by the calendar. The first rule that is on decides; if none is, the limit stays as it is. Make one
-// with [NewSchedule]. Safe for concurrent use.
+// Schedule is a [limiter.Adjuster] that moves a limit by the calendar. The first rule that is on decides; if none is, the
+// limit stays as it is. Make one with [NewSchedule]. Safe for concurrent use.
 type Schedule struct {
 	rules    []scheduled
 	calendar calendar
