@@ -161,6 +161,18 @@ func TestReplyAfterTheOldDeadline(t *testing.T) {
 	require.Zero(t, n.held, "a reply as late as a lease is long leases nothing")
 }
 
+// A node that is told that its record was not there drops what it held: nobody counts it any more.
+func TestResetDropsWhatIsHeld(t *testing.T) {
+	n := newTestNode(ten)
+	n.held, n.reserved, n.recorded, n.deadline = 5, 1, 6, 1e12
+	epoch := n.epoch
+	q := n.call(1000)
+	n.reply(2000, q.seq, reply{status: statusReset, grant: 2, level: level{whole: 3}, nodes: 1})
+	require.Equal(t, int64(2), n.held)
+	require.Equal(t, int64(2), n.recorded)
+	require.False(t, n.alive(3000, epoch))
+}
+
 // Another life under the name of one before gets nothing of what that one had, and takes another name.
 func TestRestartWithTheSameName(t *testing.T) {
 	b := &bucket{}
