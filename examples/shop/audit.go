@@ -64,6 +64,7 @@ func table(w io.Writer, without, with *result) {
 	row("product pages, fresh", func(r *result) any { return browsing(r, func(t *tally) int { return t.fresh }) })
 	row("… from a copy", func(r *result) any { return browsing(r, func(t *tally) int { return t.copies + t.shared }) })
 	row("… refused", func(r *result) any { return browsing(r, func(t *tally) int { return t.refusedPages }) })
+	row("… refused to customers, of these", func(r *result) any { return r.customers.refusedPages })
 	row("searches, whole", func(r *result) any { return browsing(r, func(t *tally) int { return t.whole }) })
 	row("… lesser", func(r *result) any { return browsing(r, func(t *tally) int { return t.lesser }) })
 	row("… refused", func(r *result) any { return browsing(r, func(t *tally) int { return t.refusedSearches }) })

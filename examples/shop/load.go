@@ -72,8 +72,12 @@ func (t *tally) quantile(q float64) time.Duration {
 // seen is what everybody saw: by address, the scraper first, and all together.
 type seen struct {
 	tally
-	visitors []tally
+	visitors  []tally
+	customers tally // those who browse
 }
+
+// isCustomer says who of those who browse is logged in.
+func isCustomer(k int) bool { return k%4 == 0 }
 
 // run sends the load to a shop, and returns once the last request is answered.
 func (l load) run(ctx context.Context, transport http.RoundTripper, url string) *seen {
@@ -106,6 +110,9 @@ func (l load) run(ctx context.Context, transport http.RoundTripper, url string) 
 		} else {
 			s.visitors = append(s.visitors, tallies[k])
 		}
+		if k >= scrapers && k < scrapers+l.browsers && isCustomer(k) {
+			s.customers.add(&tallies[k])
+		}
 	}
 	return s
 }
@@ -128,7 +135,7 @@ func wait(ctx context.Context, pause time.Duration) bool {
 // browse looks at a page a second: at any of the products, or at three favourites where somebody is logged in. One page in
 // five is a search.
 func (v *visitor) browse(ctx context.Context, k int) {
-	customer := k%4 == 0
+	customer := isCustomer(k)
 	if customer {
 		v.user = fmt.Sprintf("customer-%d", k)
 	}

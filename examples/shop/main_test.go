@@ -30,6 +30,8 @@ func TestLoad(t *testing.T) {
 		require.Equal(t, r.tried, r.done)
 		require.Len(t, s.orders, r.done)
 		require.Zero(t, r.gaveUp)
+		require.Positive(t, r.customers.shared, "copies of their own")
+		require.Less(t, r.customers.asked, r.asked/3)
 	})
 }
 
