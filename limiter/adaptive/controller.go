@@ -40,7 +40,7 @@ const (
 //
 // or by [Controller.Do] and [Controller.Ticket], which see to it that a place is given back once.
 //
-// One that scales a rate is an [limiter.Adjuster] of policies; it learns from requests that are shown to it by Admit, Release and
+// One that scales a rate is a [limiter.Adjuster] of policies; it learns from requests that are shown to it by Admit, Release and
 // Reject, without which it stays where it is.
 //
 // The first use starts a goroutine that takes a measurement every 250 ms and moves the limit once an interval. Close ends it.

@@ -2,6 +2,7 @@ package adaptive_test
 
 import (
 	"errors"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -227,7 +228,7 @@ func TestEventsAreFew(t *testing.T) {
 func TestObserverThatPanics(t *testing.T) {
 	c, err := adaptive.NewManual(adaptive.Config{
 		Max: 100, Observer: limiter.ObserverFunc(func(limiter.Event) { panic(errBoom) }),
-		CPUSource: func() (float64, bool) { panic(errBoom) },
+		CPUSource: func() (float64, bool) { panic(errBoom) }, Logger: slog.New(slog.DiscardHandler),
 	}, nil)
 	require.NoError(t, err)
 	for at := epoch; at.Before(epoch.Add(10 * time.Second)); {
@@ -281,6 +282,7 @@ func TestConcurrentUse(t *testing.T) {
 	law := &script{update: func(cur float64, _ adaptive.Window, _ adaptive.Reading) float64 { return 10 + float64(rand.IntN(90)) }}
 	c, err := adaptive.NewManual(adaptive.Config{
 		Min: 10, Max: 100, Fixed: 50, Law: lawOf(law), CPUSource: func() (float64, bool) { return 0.5, true },
+		Logger: slog.New(slog.DiscardHandler),
 	}, nil)
 	require.NoError(t, err)
 	clock := func(n *atomic.Int64) time.Time { return epoch.Add(time.Duration(n.Add(1)) * 100 * time.Microsecond) }

@@ -236,9 +236,10 @@ func ExampleSchedule_Explain() {
 		limit, why := s.Explain(at, limiter.PerMinute(600))
 		fmt.Println(limit.Rate, why)
 	}
-	// Output: 900 rule 2, "Mon-Fri 09:00-18:00", is on at 2026-10-09 10:00:00 CST (2026-10-09 Fri): 600/m × 1.5 = 900/m 900
-	// rule 2, "Mon-Fri 09:00-18:00", is on at 2026-10-10 10:00:00 CST (2026-10-10 Sat, a workday that counts as Friday):
-	// 600/m × 1.5 = 900/m 600 no rule is on: the limit is 600/m; it is 10:00:00 in Asia/Shanghai (2026-10-05 Mon, a holiday)
+	// Output:
+	// 900 rule 2, "Mon-Fri 09:00-18:00", is on at 2026-10-09 10:00:00 CST (2026-10-09 Fri): 600/m × 1.5 = 900/m
+	// 900 rule 2, "Mon-Fri 09:00-18:00", is on at 2026-10-10 10:00:00 CST (2026-10-10 Sat, a workday that counts as Friday): 600/m × 1.5 = 900/m
+	// 600 no rule is on: the limit is 600/m; it is 10:00:00 in Asia/Shanghai (2026-10-05 Mon, a holiday)
 	// 6000 rule 1, "2026-11-11 00:00-02:00", is on at 2026-11-11 01:00:00 CST (2026-11-11 Wed): the limit is 6000/m
 }
 
