@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -132,3 +133,29 @@ func onModel(t *testing.T, s *modelStore, c Config) *Limiter {
 type shared struct{ *modelStore }
 
 func (shared) close() error { return nil }
+
+var (
+	alice = limiter.Key{Space: "api", ID: "user=alice"}
+	bob   = limiter.Key{Space: "api", ID: "user=bob"}
+)
+
+func allow(t *testing.T, l *Limiter, limit limiter.Limit, n int) limiter.Decision {
+	t.Helper()
+	d, err := l.Allow(t.Context(), alice, limit, n)
+	require.NoError(t, err)
+	return d
+}
+
+// warm makes demand enough for a lease.
+func warm(t *testing.T, l *Limiter, key limiter.Key, limit limiter.Limit, takes int) {
+	t.Helper()
+	for range takes {
+		_, err := l.Allow(t.Context(), key, limit, 1)
+		require.NoError(t, err)
+		time.Sleep(5 * time.Millisecond)
+	}
+	synctest.Wait()
+	if takes > 5 {
+		require.Positive(t, l.Stats().Held, "there is a lease")
+	}
+}

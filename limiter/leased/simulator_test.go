@@ -107,7 +107,9 @@ func (w *world) demand(of func(n, k int, now int64) float64, cost func() int64, 
 	}
 }
 
-func simulate(t testing.TB, seed uint64, n int, l limiter.Limit, sync time.Duration, net network, of func(n, k int, now int64) float64, d time.Duration) result {
+func simulate(
+	t testing.TB, seed uint64, n int, l limiter.Limit, sync time.Duration, net network, of func(n, k int, now int64) float64, d time.Duration,
+) result {
 	w := newWorld(t, seed, n, l, sync, net)
 	w.demand(of, one, d)
 	w.runUntil(d)
@@ -121,7 +123,7 @@ func TestLeasesAreStrictUsefulAndFair(t *testing.T) {
 	l, d := limiter.PerSecond(2000), 20*time.Second
 	sizes := []int{2, 10, 50, 200}
 	if raceEnabled || testing.Short() {
-		d, sizes = 10*time.Second, []int{2, 10}
+		d, sizes = 6*time.Second, []int{2, 10}
 	}
 	for _, n := range sizes {
 		for _, shape := range loads {
@@ -155,7 +157,9 @@ func TestSmallBuckets(t *testing.T) {
 		"one at a time":                {limiter.PerSecond(10).WithBurst(1), 5, 0.8},
 		"so rare that it is no matter": {limiter.PerMinute(30).WithBurst(3), 5, 0.9},
 	} {
-		for times, of := range map[string]func(n, k int, now int64) float64{"x0.95": even(0.95), "x2": even(2), "x10": even(10), "skewed x2": skewed(2, first)} {
+		for times, of := range map[string]func(n, k int, now int64) float64{
+			"x0.95": even(0.95), "x2": even(2), "x10": even(10), "skewed x2": skewed(2, first),
+		} {
 			t.Run(name+", "+times, func(t *testing.T) {
 				r := simulate(t, 3, c.n, c.l, sync100, network{median: 250 * time.Microsecond}, of, d)
 				t.Log(r)

@@ -113,7 +113,8 @@ func TestAnyOrderOfEverything(t *testing.T) {
 		m.limit.Burst = rapid.SampledFrom([]int{1, 5, 40, 500}).Draw(t, "burst")
 		m.level = float64(m.limit.Burst)
 		for range 3 {
-			m.nodes = append(m.nodes, newNode(newTerms(m.limit, sync100), int64(sync100), 0, m.name, func() uint64 { return rapid.Uint64().Draw(t, "random") }))
+			random := func() uint64 { return rapid.Uint64().Draw(t, "random") }
+			m.nodes = append(m.nodes, newNode(newTerms(m.limit, sync100), int64(sync100), 0, m.name, random))
 		}
 		some := func() *node { return rapid.SampledFrom(m.nodes).Draw(t, "node") }
 		cost := func() int64 { return rapid.Int64Range(1, min(6, int64(m.limit.Burst))).Draw(t, "cost") }

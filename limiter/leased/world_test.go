@@ -292,7 +292,9 @@ func (w *world) script(q request) reply {
 		w.ran.resets++
 	}
 	b := w.bucket
-	if b.whole < 0 || b.frac < 0 || b.out < 0 || b.nodes < 0 || b.demand < 0 || b.out <= b.burst && (b.whole+b.out > b.burst || b.whole+b.out == b.burst && b.frac > 0) {
+	full := b.whole + b.out
+	bad := b.out <= b.burst && (full > b.burst || full == b.burst && b.frac > 0)
+	if bad || b.whole < 0 || b.frac < 0 || b.out < 0 || b.nodes < 0 || b.demand < 0 {
 		w.t.Fatalf("at %v: %d + %d/%d tokens and %d out of a burst of %d", time.Duration(w.now), b.whole, b.frac, b.period, b.out, b.burst)
 	}
 	if w.calls%64 == 0 {
