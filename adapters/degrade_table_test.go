@@ -36,6 +36,7 @@ type degradeRow struct {
 	gin             func(*gin.Engine)
 	echo            func(*echo.Echo)
 	steps           []degradeStep
+	unseen          bool // where a writer hides what it can do, the recorder does not see it either
 }
 
 // degradeStep is one request of a case.
@@ -145,7 +146,7 @@ func (s *degradeStep) check(t *testing.T, where string, answers []*httptest.Resp
 	if fields != nil {
 		require.Equal(t, fields, joined(w.Result().Header), where)
 	}
-	if strings.HasPrefix(s.do, http.MethodHead) || s.status == http.StatusNotModified {
+	if answer != "*" && strings.HasPrefix(s.do, http.MethodHead) || s.status == http.StatusNotModified {
 		answer = ""
 	}
 	if answer != "*" {
@@ -180,11 +181,16 @@ func joined(h http.Header) map[string]string {
 
 // TestDegradeTable runs every row through every place.
 func TestDegradeTable(t *testing.T) {
-	for _, rows := range [][]degradeRow{cachedRows(t)} {
+	for _, rows := range [][]degradeRow{cachedRows(t), uncachedRows()} {
 		for _, tc := range rows {
 			t.Run(tc.name, func(t *testing.T) {
 				for _, p := range places {
-					t.Run(p.name, func(t *testing.T) { tc.run(t, p) })
+					t.Run(p.name, func(t *testing.T) {
+						if tc.unseen && strings.HasSuffix(p.name, "/raw") {
+							t.Skip("flushed past the recorder, which has the whole response all the same")
+						}
+						tc.run(t, p)
+					})
 				}
 			})
 		}

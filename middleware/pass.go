@@ -98,7 +98,8 @@ func (p *Pass) Serve(next http.Handler) {
 	returned = true
 }
 
-// Broke settles a request whose handler has panicked. written is the status that it had written before, 0 if none: then
+// Broke settles a request whose handler has panicked, or has not written the whole response, which nobody records then.
+// written is the status that it had written before, 0 if none: then
 // the answer is 500, or nobody knows it, if the client has left. A client that breaks off a response it has got must not
 // have its units back for that.
 func (p *Pass) Broke(written int) {

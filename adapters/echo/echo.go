@@ -114,10 +114,12 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 		res.Writer, hijacked = middleware.WatchHijack(res.Writer)
 	}
 	defer func() { res.Writer = below }()
-	status, returned, left := 0, false, false
+	status, returned, left, failed := 0, false, false, false
 	defer func() {
 		switch {
 		case left:
+		case failed:
+			pass.Broke(status)
 		case returned:
 			pass.Leave(status)
 		case res.Committed && !hijacked():
@@ -133,6 +135,7 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 		status = 0
 	case res.Committed:
 		status = res.Status
+		failed = err != nil // and may have stopped anywhere
 	case err != nil:
 		left = true
 		settle := pass.LeaveLater()

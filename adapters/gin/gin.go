@@ -79,11 +79,13 @@ func serve(c *gin.Context, pass *middleware.Pass) {
 		c.Writer = w
 		defer func() { c.Writer = before }()
 	}
-	status, returned := 0, false
+	status, returned, whole := 0, false, false
 	defer func() {
 		switch {
-		case returned:
+		case returned && (whole || status == 0):
 			pass.Leave(status)
+		case returned:
+			pass.Broke(status)
 		case c.Writer.Written() && !w.hijacked:
 			pass.Broke(c.Writer.Status())
 		default:
@@ -92,6 +94,9 @@ func serve(c *gin.Context, pass *middleware.Pass) {
 	}()
 	c.Next()
 	returned = true
+	// What has failed may have stopped anywhere. The body of a bare status may be written further out, by Gin itself where
+	// there is no route.
+	whole = c.Writer.Written() && len(c.Errors) == 0
 	switch {
 	case w.hijacked, len(c.Errors) > 0 && !c.Writer.Written(), c.Writer.Status() == http.StatusSwitchingProtocols:
 		status = 0

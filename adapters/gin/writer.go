@@ -26,6 +26,15 @@ func (w *writer) announce() {
 	}
 }
 
+// WriteHeader tells a recorder of a second status, by which a recovery further in says that the handler has broken off.
+func (w *writer) WriteHeader(code int) {
+	if w.records && code > 0 && w.Written() && code != w.Status() {
+		w.out.WriteHeader(code)
+		return
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
 func (w *writer) WriteHeaderNow() {
 	w.announce()
 	w.ResponseWriter.WriteHeaderNow()
