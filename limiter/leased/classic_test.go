@@ -87,9 +87,6 @@ func (c *classic) syncNode(k int) {
 // calls. That is what they are for.
 func TestTheClassicDesignLoses(t *testing.T) {
 	l, d := limiter.PerSecond(2000), 8*time.Second
-	if raceEnabled || testing.Short() {
-		d = 3 * time.Second
-	}
 	for _, c := range []struct {
 		n     int
 		load  load

@@ -123,7 +123,7 @@ func TestLeasesAreStrictUsefulAndFair(t *testing.T) {
 	l, d := limiter.PerSecond(2000), 20*time.Second
 	sizes := []int{2, 10, 50, 200}
 	if raceEnabled || testing.Short() {
-		d, sizes = 6*time.Second, []int{2, 10}
+		d, sizes = 10*time.Second, []int{2, 10}
 	}
 	for _, n := range sizes {
 		for _, shape := range loads {
@@ -134,7 +134,7 @@ func TestLeasesAreStrictUsefulAndFair(t *testing.T) {
 				require.GreaterOrEqual(t, r.use, shape.use)
 				require.GreaterOrEqual(t, min(r.low, r.hot, r.others), shape.low)
 				require.LessOrEqual(t, max(r.high, r.hot, r.others), shape.high)
-				require.LessOrEqual(t, r.calls, 1.5*float64(n)/sync100.Seconds(), "each node asks about once in a tick")
+				require.LessOrEqual(t, r.calls, 1.75*float64(n)/sync100.Seconds(), "each node asks less than twice in a tick")
 			})
 		}
 	}
