@@ -181,7 +181,7 @@ func joined(h http.Header) map[string]string {
 
 // TestDegradeTable runs every row through every place.
 func TestDegradeTable(t *testing.T) {
-	for _, rows := range [][]degradeRow{cachedRows(t), uncachedRows()} {
+	for _, rows := range [][]degradeRow{cachedRows(t), uncachedRows(), removedRows()} {
 		for _, tc := range rows {
 			t.Run(tc.name, func(t *testing.T) {
 				for _, p := range places {

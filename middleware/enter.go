@@ -270,6 +270,33 @@ func (v *visit) endRecords(ok bool) {
 	v.ended = v.ended[:0]
 }
 
+// tellRecorders shows recorders the status of an answer that does not pass by them, and its header, as a response without
+// an end.
+func (v *visit) tellRecorders(status int) {
+	if status == 0 || v.degraded != nil {
+		return
+	}
+	p := Pass{w: bodiless{v.w.Header()}}
+	for k := range v.active {
+		a := &v.active[k]
+		for _, x := range a.records {
+			_ = v.record(a, x, &p)
+		}
+	}
+	if len(v.ended) == 0 {
+		return
+	}
+	v.recorded(func(bool) { p.w.WriteHeader(status) }, false)
+	v.endRecords(false)
+}
+
+// bodiless is the head of a response that somebody else writes.
+type bodiless struct{ header http.Header }
+
+func (b bodiless) Header() http.Header            { return b.header }
+func (b bodiless) Write(body []byte) (int, error) { return len(body), nil }
+func (b bodiless) WriteHeader(int)                {}
+
 func (v *visit) recorded(end func(bool), ok bool) {
 	var err error
 	defer v.contain(nil, "Degrade.Record", &err)

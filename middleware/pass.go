@@ -118,7 +118,9 @@ func (p *Pass) Broke(written int) {
 
 // LeaveLater frees places in flight now and settles by the status once it is known: for frameworks that write the
 // answer to a returned error later. The function may be called from where the status is, or never: then the request
-// stays charged. Only its first call counts. Recorders end without a response, as that answer does not pass by them.
+// stays charged. Only its first call counts. Recorders end without a response, as that answer does not pass by them, and
+// are shown its status and header once more when they are known: a page that is gone takes its copy away. For them the
+// Framework of the Entry has to know the request until then.
 func (p *Pass) LeaveLater() func(status int) {
 	v, gen := p.v, p.gen
 	if p.v = nil; v == nil || !v.claim(gen) {
@@ -128,6 +130,7 @@ func (p *Pass) LeaveLater() func(status int) {
 	v.endRecords(false)
 	return func(status int) {
 		if v.claim(gen + 1) {
+			v.tellRecorders(status)
 			v.settle(status)
 			v.done()
 		}

@@ -70,8 +70,9 @@ func (m *mounted) handle(c echo.Context, next echo.HandlerFunc) error {
 	known.c = c
 	res, req := c.Response(), c.Request()
 	pass := m.guard.Enter(res, req, middleware.Entry{Framework: known, Below: res.Writer, Defer: m.denied != nil})
-	known.c = nil // nobody asks for the route once the request has been decided
-	routes.Put(known)
+	if !pass.Settles() {
+		known.release()
+	}
 	if !pass.Proceed() {
 		return m.refuse(c, pass.Denied())
 	}
@@ -81,7 +82,7 @@ func (m *mounted) handle(c echo.Context, next echo.HandlerFunc) error {
 	if !pass.Settles() {
 		return next(c)
 	}
-	return serve(c, next, &pass)
+	return serve(c, next, &pass, known)
 }
 
 // refuse answers what the guard has left to answer.
@@ -101,7 +102,7 @@ func (o *options) refuse(c echo.Context, v *middleware.Verdict) error {
 func Entry(c echo.Context) middleware.Entry { return middleware.Entry{Framework: &routed{c}} }
 
 // serve runs the rest of the chain and settles.
-func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
+func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass, known *routed) error {
 	res := c.Response()
 	below := res.Writer
 	hijacked := func() bool { return false }
@@ -116,6 +117,9 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 	defer func() { res.Writer = below }()
 	status, returned, left, failed := 0, false, false, false
 	defer func() {
+		if !left {
+			defer known.release()
+		}
 		switch {
 		case left:
 		case failed:
@@ -139,7 +143,10 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 	case err != nil:
 		left = true
 		settle := pass.LeaveLater()
-		res.Before(func() { settle(res.Status) })
+		res.Before(func() {
+			settle(res.Status)
+			known.c = nil // not given back: nobody knows whether this is called once
+		})
 	case len(c.Request().Header["Upgrade"]) > 0:
 		status = 0 // perhaps hijacked below the writer that is watched
 	default:
@@ -150,6 +157,12 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass) error {
 
 // routed is what Echo knows of a request. It is pooled, as an interface in it would be allocated anew.
 type routed struct{ c echo.Context }
+
+// release gives x back, once nobody asks it any more.
+func (x *routed) release() {
+	x.c = nil
+	routes.Put(x)
+}
 
 var routes = sync.Pool{New: func() any { return new(routed) }}
 
