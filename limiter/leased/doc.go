@@ -17,7 +17,7 @@
 //
 // # What it costs
 //
-// What others hold cannot be taken here: all processes together hold at most half of Burst beyond the demand of the moment, so a
+// What others hold cannot be taken here: all processes together hold about half of Burst at most beyond the demand of the moment, so a
 // single take of more than half the Burst may be refused while they do. What a process holds that dies comes back when its
 // lease ends, after five times Sync and at least a second. A lowered Burst acts at once on what is not leased, and on what is
 // when its lease ends.
