@@ -119,7 +119,10 @@ func cachedRows(t *testing.T) []degradeRow {
 			func(c echo.Context) error { _, err := c.Response().Write([]byte("<html>")); return err },
 		), 200, zero),
 		replayed("in several writes", writes(
-			func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "one "); _, _ = w.Write([]byte("two")) },
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "one ")
+				_, _ = w.Write([]byte("two"))
+			},
 			func(c *gin.Context) { _, _ = c.Writer.WriteString("one "); _, _ = c.Writer.Write([]byte("two")) },
 			func(c echo.Context) error {
 				_, _ = io.WriteString(c.Response(), "one ")
@@ -128,7 +131,9 @@ func cachedRows(t *testing.T) []degradeRow {
 			},
 		), 200, zero),
 		replayed("from a reader", writes(
-			func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, io.MultiReader(strings.NewReader("stream"))) },
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.Copy(w, io.MultiReader(strings.NewReader("stream")))
+			},
 			func(c *gin.Context) { c.DataFromReader(200, -1, "text/x", strings.NewReader("stream"), nil) },
 			func(c echo.Context) error { return c.Stream(200, "text/x", strings.NewReader("stream")) },
 		), 200, zero),

@@ -1,6 +1,7 @@
 package adapters_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -53,6 +54,7 @@ type degradeStep struct {
 	fields map[string]string // all that there are, but for the length of what the guard answers; nil: not looked at
 	answer string            // the body; "*": whatever
 	like   int               // the step whose body this is, and whose type and length, counted from 1
+	coding string            // of the body: gzip, or identity; "": not looked at
 	served bool              // the handler ran
 }
 
@@ -149,8 +151,12 @@ func (s *degradeStep) check(t *testing.T, where string, answers []*httptest.Resp
 	if answer != "*" && strings.HasPrefix(s.do, http.MethodHead) || s.status == http.StatusNotModified {
 		answer = ""
 	}
+	body, coding := unpacked(t, strings.Fields(s.do)[0], s.served, w)
 	if answer != "*" {
-		require.Equal(t, answer, w.Body.String(), where)
+		require.Equal(t, answer, body, where)
+	}
+	if s.coding != "" {
+		require.Equal(t, s.coding, cmp.Or(coding, "identity"), where)
 	}
 }
 
@@ -181,7 +187,7 @@ func joined(h http.Header) map[string]string {
 
 // TestDegradeTable runs every row through every place.
 func TestDegradeTable(t *testing.T) {
-	for _, rows := range [][]degradeRow{cachedRows(t), uncachedRows(), removedRows()} {
+	for _, rows := range [][]degradeRow{cachedRows(t), uncachedRows(), removedRows(), compressedRows()} {
 		for _, tc := range rows {
 			t.Run(tc.name, func(t *testing.T) {
 				for _, p := range places {
