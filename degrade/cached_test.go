@@ -329,6 +329,15 @@ func TestCachedWriteMeanwhile(t *testing.T) {
 	})
 }
 
+// Conditions are for what would be a 200; RFC 9110 13.2.1.
+func TestCachedConditionOnAnotherStatus(t *testing.T) {
+	s := newSite(t, degrade.PagesConfig{Statuses: []int{404}}, answers(404, "none", `ETag: "v1"`))
+	s.allow(fetch("/"))
+	rec := s.refuse(fetch("/", `If-None-Match: "v1"`))
+	require.Equal(t, "none", copyOf(rec))
+	require.Equal(t, 404, rec.Code)
+}
+
 func TestCachedMisc(t *testing.T) {
 	require.Error(t, degrade.Validate(degrade.Cached(nil)))
 	h := degrade.Cached(nil)

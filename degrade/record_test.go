@@ -229,6 +229,21 @@ func TestRecordWritesAfterReturn(t *testing.T) {
 	}
 }
 
+// A recording ends once: its buffers are another's when it is told so again.
+func TestRecordEndsOnce(t *testing.T) {
+	s := newSite(t, degrade.PagesConfig{}, nil)
+	w, done := record(s, httptest.NewRecorder(), fetch("/"))
+	_, _ = io.WriteString(w, "page")
+	done(true)
+	store := s.h.(interface{ Pages() *degrade.Pages }).Pages().Store()
+	for _, key := range degrade.StoreKeys(store) {
+		store.Delete(key)
+	}
+	require.Nil(t, s.refuse(fetch("/")))
+	done(true)
+	require.Empty(t, degrade.StoreKeys(store))
+}
+
 // Nothing is recorded of what cannot be stored: the writer is the same, and there is no function to call.
 func TestRecordEarlyOut(t *testing.T) {
 	s := newSite(t, degrade.PagesConfig{}, nil)
