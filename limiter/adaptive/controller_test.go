@@ -398,6 +398,15 @@ func TestOneGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := adaptive.New(adaptive.Config{Max: 100})
 		require.NoError(t, err)
+		c.Acquire(time.Now(), 0)
+		time.Sleep(2500 * ms)
+		require.True(t, c.State().CPU.OK, "it reads the processors by itself")
+		require.Empty(t, c.State().Fallback)
+		require.NoError(t, c.Close())
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c, err := adaptive.New(adaptive.Config{Max: 100})
+		require.NoError(t, err)
 		require.NoError(t, c.Close())
 		_, _, ok := c.Acquire(time.Now(), 0)
 		require.True(t, ok)

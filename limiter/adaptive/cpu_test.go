@@ -19,16 +19,17 @@ func TestControlGroups(t *testing.T) {
 		usage adaptive.Usage
 		ok    bool
 	}{
-		"v2":           {adaptive.Usage{Busy: 2500 * ms, Cores: 1.5, Periods: 100, Throttled: 7}, true},
-		"v2_nested":    {adaptive.Usage{Busy: 7 * time.Second, Cores: 0.5, Periods: 40, Throttled: 3}, true}, // the pod's is the tightest
-		"v2_outside":   {adaptive.Usage{Busy: time.Second, Cores: 0.5, Periods: 10}, true},                   // the path is that of the host
-		"v2_max":       {adaptive.Usage{Cores: 1}, false},
-		"v2_garbage":   {adaptive.Usage{}, false},
-		"v2_no_usage":  {adaptive.Usage{}, false},
-		"v1":           {adaptive.Usage{Busy: 3 * time.Second, Cores: 0.5, Periods: 30, Throttled: 20}, true},
-		"v1_joint":     {adaptive.Usage{Busy: 1500 * ms, Cores: 2, Periods: 3}, true}, // two processors, though a quota of three
-		"v1_unbounded": {adaptive.Usage{Cores: 1}, false},
-		"none":         {adaptive.Usage{}, false},
+		"v2":             {adaptive.Usage{Busy: 2500 * ms, Cores: 1.5, Periods: 100, Throttled: 7}, true},
+		"v2_nested":      {adaptive.Usage{Busy: 7 * time.Second, Cores: 0.5, Periods: 40, Throttled: 3}, true}, // the pod's is the tightest
+		"v2_tight_child": {adaptive.Usage{Busy: 3 * time.Second, Cores: 0.5, Periods: 5, Throttled: 1}, true},
+		"v2_outside":     {adaptive.Usage{Busy: time.Second, Cores: 0.5, Periods: 10}, true}, // the path is that of the host
+		"v2_max":         {adaptive.Usage{Cores: 1}, false},
+		"v2_garbage":     {adaptive.Usage{}, false},
+		"v2_no_usage":    {adaptive.Usage{}, false},
+		"v1":             {adaptive.Usage{Busy: 3 * time.Second, Cores: 0.5, Periods: 30, Throttled: 20}, true},
+		"v1_joint":       {adaptive.Usage{Busy: 1500 * ms, Cores: 2, Periods: 3}, true}, // two processors, though a quota of three
+		"v1_unbounded":   {adaptive.Usage{Cores: 1}, false},
+		"none":           {adaptive.Usage{}, false},
 	} {
 		t.Run(tree, func(t *testing.T) {
 			root := filepath.Join("testdata", "cgroups", tree)

@@ -118,17 +118,23 @@ func TestGovernorBoundsSteps(t *testing.T) {
 
 func TestGovernorFallsBackAndReturns(t *testing.T) {
 	hold := func(cur float64, _ adaptive.Window, _ adaptive.Reading) float64 { return cur }
+	returns := func(next float64) script {
+		return script{update: func(float64, adaptive.Window, adaptive.Reading) float64 { return next }}
+	}
+	panics := func(v any) script {
+		return script{update: func(float64, adaptive.Window, adaptive.Reading) float64 { panic(v) }}
+	}
 	for name, c := range map[string]struct {
 		reason adaptive.Reason
 		law    script
 		cpu    bool // the processors cannot be read
 		late   bool
 	}{
-		"not a number":                   {adaptive.FallbackValue, script{update: func(float64, adaptive.Window, adaptive.Reading) float64 { return math.NaN() }}, false, false},
-		"an infinity":                    {adaptive.FallbackValue, script{update: func(float64, adaptive.Window, adaptive.Reading) float64 { return math.Inf(1) }}, false, false},
-		"less than nothing":              {adaptive.FallbackValue, script{update: func(float64, adaptive.Window, adaptive.Reading) float64 { return -1 }}, false, false},
-		"a panic":                        {adaptive.FallbackPanic, script{update: func(float64, adaptive.Window, adaptive.Reading) float64 { panic("boom") }}, false, false},
-		"a panic with nil":               {adaptive.FallbackPanic, script{update: func(float64, adaptive.Window, adaptive.Reading) float64 { panic(nil) }}, false, false},
+		"not a number":                   {adaptive.FallbackValue, returns(math.NaN()), false, false},
+		"an infinity":                    {adaptive.FallbackValue, returns(math.Inf(1)), false, false},
+		"less than nothing":              {adaptive.FallbackValue, returns(-1), false, false},
+		"a panic":                        {adaptive.FallbackPanic, panics("boom"), false, false},
+		"a panic with nil":               {adaptive.FallbackPanic, panics(nil), false, false},
 		"no reading":                     {adaptive.FallbackCPU, script{update: hold, needsCPU: true}, true, false},
 		"no reading, and none is needed": {"", script{update: hold}, true, false},
 		"late":                           {adaptive.FallbackLate, script{update: hold}, false, true},
@@ -212,7 +218,7 @@ func TestGovernorHoldsLonger(t *testing.T) {
 
 // A limit at its least that refuses requests while the service does nothing is not what helps.
 func TestGovernorPinned(t *testing.T) {
-	pinned := func(load float64, r adaptive.Result) adaptive.State {
+	pinned := func(load float64, r adaptive.Result, pauses bool) adaptive.State {
 		law := &script{update: func(float64, adaptive.Window, adaptive.Reading) float64 { return 0 }}
 		s := newStage(t, adaptive.Config{Law: lawOf(law)})
 		s.load = load
@@ -220,21 +226,27 @@ func TestGovernorPinned(t *testing.T) {
 		for range 10 {
 			s.c.Acquire(held, 0) // all places of the least limit
 		}
-		for range 70 {
+		for k := range 70 {
 			s.c.Release(s.now, s.now.Add(-ms), r)
 			s.c.Acquire(s.now, 0)
 			s.traffic(100, r)
 			if s.c.State().Fallback != "" {
 				break
 			}
+			if k == 40 && pauses {
+				s.load = 0.7
+				s.pass(time.Second)
+				s.load = load
+			}
 		}
 		return s.c.State()
 	}
-	st := pinned(0.1, adaptive.Succeeded)
+	st := pinned(0.1, adaptive.Succeeded, false)
 	require.Equal(t, adaptive.FallbackPinned, st.Fallback)
 	require.LessOrEqual(t, st.Time.Sub(epoch), 68*time.Second, "four seconds to the least, a minute there, three intervals more")
-	require.Empty(t, pinned(0.4, adaptive.Succeeded).Fallback, "half the threshold")
-	require.Empty(t, pinned(0.1, adaptive.Failed).Fallback, "errors")
+	require.Empty(t, pinned(0.4, adaptive.Succeeded, false).Fallback, "half the threshold")
+	require.Empty(t, pinned(0.1, adaptive.Failed, false).Fallback, "errors")
+	require.Empty(t, pinned(0.1, adaptive.Succeeded, true).Fallback, "a minute, but not in one piece")
 }
 
 func TestGovernorUnsteady(t *testing.T) {

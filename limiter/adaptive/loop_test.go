@@ -144,7 +144,8 @@ func TestStepResponse(t *testing.T) {
 		}
 		least := slices.Min(limits)
 		t.Logf("%-10s from %.0f to %.1f (%.1f to %.1f), settled after %d s, undershoot %.0f %%, good %.0f/s, late %d",
-			name, before, mean, low, high, settling, 100*(1-least/mean), stats.settledGoodput(plantPhase{length: 120 * time.Second, settled: 60 * time.Second}), stats.lateSettled)
+			name, before, mean, low, high, settling, 100*(1-least/mean),
+			stats.settledGoodput(plantPhase{length: 120 * time.Second, settled: 60 * time.Second}), stats.lateSettled)
 		require.LessOrEqual(t, (high-low)/mean, 0.3, "%s swings", name)
 		most := 20
 		switch name {

@@ -26,7 +26,7 @@ func TestScale(t *testing.T) {
 		{limiter.PerSecond(100).WithBurst(30), 0.5, limiter.PerSecond(50).WithBurst(15)},
 		{limiter.PerSecond(100).WithBurst(30), 1.5, limiter.PerSecond(150).WithBurst(45)},
 		{limiter.PerSecond(3).WithBurst(3), 0.1, limiter.PerSecond(1).WithBurst(1)},
-		{limiter.PerSecond(10), 0.3, limiter.PerSecond(3)}, // 10·0.3 is below 3 in floating point
+		{limiter.PerSecond(100), 0.29, limiter.PerSecond(29)}, // the product is below 29 in floating point
 		{limiter.PerSecond(10).With(limiter.LeakyBucket), 0.5, limiter.PerSecond(5).With(limiter.LeakyBucket)},
 		{limiter.PerSecond(10).WithCells(10), 0.55, limiter.PerSecond(5).WithCells(10)},
 		{limiter.PerSecond(limiter.MaxRate), 10, limiter.PerSecond(limiter.MaxRate)},

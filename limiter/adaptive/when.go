@@ -92,7 +92,8 @@ func (w *when) addDays(item string) error {
 	from, ok := weekdayNames[first]
 	to, ok2 := weekdayNames[last]
 	if !ok || !ok2 {
-		return fmt.Errorf("%s is none of a weekday (Mon), a range (Mon-Fri), a date (2026-10-01), a range of dates (2026-10-01..2026-10-07), holiday", shown(item))
+		return fmt.Errorf("%s is none of a weekday (Mon), a range (Mon-Fri), a date (2026-10-01), a range of dates "+
+			"(2026-10-01..2026-10-07), holiday", shown(item))
 	}
 	for d := from; ; d = (d + 1) % 7 {
 		w.weekdays[d] = true
