@@ -59,16 +59,15 @@ func table(w io.Writer, without, with *result) {
 	row := func(what string, of func(*result) any) {
 		fmt.Fprintf(w, "| %s | %v | %v |\n", what, of(without), of(with))
 	}
-	browsing := func(r *result, of func(*tally) int) int { return of(&r.tally) - of(&r.visitors[0]) }
 	ms := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
-	row("product pages, fresh", func(r *result) any { return browsing(r, func(t *tally) int { return t.fresh }) })
-	row("… from a copy", func(r *result) any { return browsing(r, func(t *tally) int { return t.copies + t.shared }) })
-	row("… refused", func(r *result) any { return browsing(r, func(t *tally) int { return t.refusedPages }) })
+	row("product pages, fresh", func(r *result) any { return r.browsing.fresh })
+	row("… from a copy", func(r *result) any { return r.browsing.copies + r.browsing.shared })
+	row("… refused", func(r *result) any { return r.browsing.refusedPages })
 	row("… refused to customers, of these", func(r *result) any { return r.customers.refusedPages })
-	row("searches, whole", func(r *result) any { return browsing(r, func(t *tally) int { return t.whole }) })
-	row("… lesser", func(r *result) any { return browsing(r, func(t *tally) int { return t.lesser }) })
-	row("… refused", func(r *result) any { return browsing(r, func(t *tally) int { return t.refusedSearches }) })
-	row("given up after "+patience.String(), func(r *result) any { return browsing(r, func(t *tally) int { return t.gaveUp }) })
+	row("searches, whole", func(r *result) any { return r.browsing.whole })
+	row("… lesser", func(r *result) any { return r.browsing.lesser })
+	row("… refused", func(r *result) any { return r.browsing.refusedSearches })
+	row("given up after "+patience.String(), func(r *result) any { return r.browsing.gaveUp })
 	row("the scraper: requests", func(r *result) any { return r.visitors[0].asked })
 	row("… fresh pages and searches", func(r *result) any { v := r.visitors[0]; return v.fresh + v.whole + v.lesser })
 	row("… copies", func(r *result) any { v := r.visitors[0]; return v.copies + v.shared })

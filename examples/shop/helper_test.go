@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,14 +15,16 @@ import (
 	"github.com/spillway-go/spillway/config/stores"
 )
 
-// shopFor is the guarded shop of a bubble.
-func shopFor(t *testing.T) (*shop, direct) {
+// shopFor is the guarded shop of a bubble. change replaces texts of its document.
+func shopFor(t *testing.T, change ...string) (*shop, direct) {
 	t.Helper()
 	text, err := os.ReadFile("shop.yaml")
 	require.NoError(t, err)
+	document := strings.NewReplacer(change...).Replace(string(text))
+	require.Equal(t, len(change) > 0, document != string(text))
 	limiters := stores.New(stores.Config{})
 	t.Cleanup(func() { require.NoError(t, limiters.Close()) })
-	f, err := config.Open(t.Context(), fixed(text), deps(limiters, slog.New(slog.DiscardHandler)))
+	f, err := config.Open(t.Context(), fixed(document), deps(limiters, slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	s := newShop()
 	return s, direct{front(s, f.Guard())}

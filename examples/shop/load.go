@@ -69,11 +69,11 @@ func (t *tally) quantile(q float64) time.Duration {
 	return t.took[int(q*float64(len(t.took)-1))]
 }
 
-// seen is what everybody saw: by address, the scraper first, and all together.
+// seen is what everybody saw: all together, by address with the scraper first, those who browse, and the customers of them.
 type seen struct {
 	tally
-	visitors  []tally
-	customers tally // those who browse
+	visitors            []tally
+	browsing, customers tally
 }
 
 // isCustomer says who of those who browse is logged in.
@@ -110,8 +110,11 @@ func (l load) run(ctx context.Context, transport http.RoundTripper, url string) 
 		} else {
 			s.visitors = append(s.visitors, tallies[k])
 		}
-		if k >= scrapers && k < scrapers+l.browsers && isCustomer(k) {
-			s.customers.add(&tallies[k])
+		if k >= scrapers && k < scrapers+l.browsers {
+			s.browsing.add(&tallies[k])
+			if isCustomer(k) {
+				s.customers.add(&tallies[k])
+			}
 		}
 	}
 	return s

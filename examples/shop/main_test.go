@@ -35,6 +35,31 @@ func TestLoad(t *testing.T) {
 	})
 }
 
+// A document that promises less breaks what the audit asks for.
+func TestBrokenPromises(t *testing.T) {
+	for complaint, c := range map[string]struct {
+		was, is  string
+		browsers int
+		length   time.Duration
+	}{
+		"that were no checkouts":      {`["POST /checkout"], sheddable_plus: ["GET`, `["POST /checkout", "GET`, 600, 2 * time.Second},
+		"checkouts were refused":      {`6/m burst 3`, `deny_all`, 10, time.Second},
+		"were made for somebody else": {`partition: user`, `partition: global`, 600, 2 * time.Second},
+		"copies were too old":         {`max_stale: 5s`, `max_stale: 1m`, 10, 10 * time.Second},
+		"198.18.0.0 had":              {`5/s burst 10`, `50/s burst 100`, 10, 2 * time.Second},
+		"searches were whole":         {`limit: 20/s`, `limit: 200/s`, 300, 2 * time.Second},
+	} {
+		t.Run(complaint, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, shop := shopFor(t, c.was, c.is)
+				l := load{browsers: c.browsers, length: c.length}
+				r := &result{seen: l.run(t.Context(), shop, "http://shop.example"), shop: s, took: l.length}
+				require.ErrorContains(t, r.audit(true), complaint)
+			})
+		})
+	}
+}
+
 // Without a guard the shop still says nothing untrue.
 func TestUnguardedLoad(t *testing.T) {
 	l := load{browsers: 300, length: 3 * time.Second}
