@@ -134,7 +134,7 @@ func compressedRows() []degradeRow {
 		return degradeRow{name: name, policies: copies(degrade.PagesConfig{}), routes: map[string]native{"GET /page": page}, steps: steps}
 	}
 	refusal := degradeStep{do: "GET /page", status: 429, answer: "*", coding: "identity"}
-	spend := degradeStep{do: "GET /y", status: 200, answer: "GET /y", served: true}
+
 	notModified := degradeStep{
 		do: "GET /page", peer: "192.0.2.2", header: []string{zip, `If-None-Match: "v1"`}, status: http.StatusNotModified, coding: "identity",
 	}

@@ -1,6 +1,7 @@
 package adapters_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -46,6 +47,9 @@ type service struct {
 	gin             func(*gin.Engine)
 	echo            func(*echo.Echo)
 }
+
+// envelope is what WithDenied writes.
+func envelope(v *middleware.Verdict) string { return fmt.Sprintf("%d %v", v.Status, v.Refusal.Kind) }
 
 // place is one way of putting a service together.
 type place struct {
@@ -172,7 +176,7 @@ func (s *service) stdGuards(h http.Handler, opts ...stdhttp.Option) http.Handler
 	if s.denied {
 		opts = append(opts, stdhttp.WithDenied(func(w http.ResponseWriter, _ *http.Request, v *middleware.Verdict) {
 			w.WriteHeader(v.Status)
-			_, _ = io.WriteString(w, deniedBody)
+			_, _ = io.WriteString(w, envelope(v))
 		}))
 	}
 	for _, g := range slices.Backward(s.guards) {
@@ -216,7 +220,7 @@ func (s *service) ginChain() (chain []gin.HandlerFunc) {
 	if s.denied {
 		opts = append(opts, ginlimit.WithDenied(func(c *gin.Context, v *middleware.Verdict) {
 			c.Status(v.Status)
-			_, _ = c.Writer.WriteString(deniedBody)
+			_, _ = c.Writer.WriteString(envelope(v))
 		}))
 	}
 	add(s.outside)
@@ -260,7 +264,7 @@ func (s *service) echoChain() (chain []echo.MiddlewareFunc) {
 	var opts []echolimit.Option
 	if s.denied {
 		opts = append(opts, echolimit.WithDenied(func(c echo.Context, v *middleware.Verdict) error {
-			return c.Blob(v.Status, "text/plain", []byte(deniedBody))
+			return c.Blob(v.Status, "text/plain", []byte(envelope(v)))
 		}))
 	}
 	add(s.outside)
