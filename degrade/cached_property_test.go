@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -215,11 +216,17 @@ func cachedRun(t *rapid.T) {
 			v.site.origin = answers(200, "")
 			v.site.allow(cacheRequest("POST", v.target, v.fields...))
 			wrote, lastWrite[path(v)] = true, time.Now()
-			time.Sleep(time.Millisecond)
+			letPass(time.Millisecond)
 		},
 		"later": func(rt *rapid.T) {
 			t = rt
-			time.Sleep(time.Duration(rapid.IntRange(1, 40_000).Draw(t, "ms")) * time.Millisecond)
+			letPass(time.Duration(rapid.IntRange(1, 40_000).Draw(t, "ms")) * time.Millisecond)
 		},
 	})
+}
+
+// letPass lets time pass in the bubble of a draw.
+func letPass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
