@@ -86,7 +86,7 @@ func (l *Limiter) finish(e *entry, now int64, settled []*waiter, err error) {
 func (l *Limiter) call(ctx context.Context, e *entry, q *request) (reply, error) {
 	start := time.Now()
 	r, err := l.store.lease(ctx, e.rendered, q)
-	l.observe("lease", start, int(q.want), err)
+	l.observe("lease", start, 1, err)
 	return r, err
 }
 
