@@ -57,8 +57,8 @@ type Config struct {
 	MinSamples int           // requests without which a window is dropped; 10. Up to 1,000,000
 
 	// CPUSource returns the load of what this process may use, 0…1, and whether it is known; nil: a [Sampler]. What is a bit
-	// above 1 counts as 1, what is above 2 or below 0 as not known. It is called once an Interval, from one goroutine, and
-	// must not block.
+	// above 1 counts as 1, what is above 2 or below 0 as not known. It is called once an Interval, from one goroutine: it must
+	// neither block nor close the controller.
 	CPUSource func() (float64, bool)
 	// CPUQuota is how many processors this process may use, above 0; 0: as the kernel says. For sandboxes that hide it.
 	CPUQuota float64

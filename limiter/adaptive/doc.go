@@ -58,7 +58,7 @@
 //
 // # Cost
 //
-// Acquire and Release together take about 60 ns and allocate nothing, Adjust 20 to 80 ns (AMD EPYC, two processors, Go 1.26,
-// go test -bench .). A step takes some microseconds, a measurement of the processors tens to hundreds, by how fast the files
-// of the control group are read.
+// Acquire and Release together take 40 to 70 ns, a refusal 8 ns, Adjust of a rate 50 to 80 ns and of a schedule 20 to 40 ns;
+// none allocates (AMD EPYC, two processors, Go 1.26, go test -bench .). A step takes some microseconds, a measurement of
+// the processors tens to hundreds, by how fast the files of the control group are read.
 package adaptive
