@@ -52,6 +52,7 @@ type degradeStep struct {
 
 	status int
 	fields map[string]string // all that there are, but for the length of what the guard answers; nil: not looked at
+	has    map[string]string // fields among others
 	answer string            // the body; "*": whatever
 	like   int               // the step whose body this is, and whose type and length, counted from 1
 	coding string            // of the body: gzip, or identity; "": not looked at
@@ -151,6 +152,9 @@ func (s *degradeStep) check(t *testing.T, where string, answers []*httptest.Resp
 	if answer != "*" && !s.served && strings.HasPrefix(s.do, http.MethodHead) || s.status == http.StatusNotModified {
 		answer = ""
 	}
+	for name, value := range s.has {
+		require.Equal(t, value, strings.Join(w.Header().Values(name), " & "), where)
+	}
 	body, coding := unpacked(t, strings.Fields(s.do)[0], s.served, w)
 	if answer != "*" {
 		require.Equal(t, answer, body, where)
@@ -187,7 +191,7 @@ func joined(h http.Header) map[string]string {
 
 // TestDegradeTable runs every row through every place.
 func TestDegradeTable(t *testing.T) {
-	for _, rows := range [][]degradeRow{cachedRows(t), uncachedRows(), removedRows(), compressedRows(), readOnlyRows()} {
+	for _, rows := range [][]degradeRow{cachedRows(t), uncachedRows(), removedRows(), compressedRows(), readOnlyRows(), modeRows()} {
 		for _, tc := range rows {
 			t.Run(tc.name, func(t *testing.T) {
 				for _, p := range places {

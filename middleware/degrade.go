@@ -197,7 +197,7 @@ func (s *substitute) serve() degrade.Outcome {
 	if refusal.Kind == response.Overloaded {
 		cause = degrade.Capacity
 	}
-	s.status.before = s.final
+	s.status.before, s.status.unsaid = s.final, s.ok
 	w := s.status.wrap(s.w)
 	proceeds := true
 	for k := range v.active {
@@ -255,7 +255,8 @@ func (s *substitute) ask(w http.ResponseWriter, d *degrade.Denial) (out degrade.
 		case s.status.written():
 			out = degrade.Done
 		case out == degrade.Done:
-			s.final(http.StatusOK) // as the server will answer
+			s.final(http.StatusOK)
+			s.ok()
 		}
 	}()
 	return s.policy.Degrade.Degrade(w, s.r, d)
@@ -298,6 +299,13 @@ func (s *substitute) final(code int) {
 		}
 	}
 	s.visit.tellDegraded(h, s.denial.Mode)
+}
+
+// ok says the status that a server takes for granted: to a framework that has found no route it would be 404.
+func (s *substitute) ok() {
+	if !s.done {
+		s.w.WriteHeader(http.StatusOK)
+	}
 }
 
 // place takes a place among the requests that are held back.

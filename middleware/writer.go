@@ -25,25 +25,25 @@ func (x *status) wrap(w http.ResponseWriter) http.ResponseWriter {
 		},
 		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 			return func(b []byte) (int, error) {
-				x.set(http.StatusOK)
+				x.ok()
 				return next(b)
 			}
 		},
 		WriteString: func(next httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
 			return func(s string) (int, error) {
-				x.set(http.StatusOK)
+				x.ok()
 				return next(s)
 			}
 		},
 		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
 			return func(src io.Reader) (int64, error) {
-				x.set(http.StatusOK)
+				x.ok()
 				return next(src)
 			}
 		},
 		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
 			return func() {
-				x.set(http.StatusOK)
+				x.ok()
 				next()
 			}
 		},
@@ -78,7 +78,17 @@ type status struct {
 	code     int
 	hijacked bool
 	before   func(code int) // called before the final status is written; nil: nobody
+	unsaid   func()         // called before a response that begins without a status; nil: nobody
 	upgrade  bool           // the request asks for another protocol
+}
+
+// ok takes the status of a response that begins without one.
+func (x *status) ok() {
+	if x.code == 0 {
+		if x.set(http.StatusOK); x.unsaid != nil {
+			x.unsaid()
+		}
+	}
 }
 
 // set takes the first final status; 1xx other than 101 announce another.
