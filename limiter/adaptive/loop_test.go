@@ -159,3 +159,33 @@ func TestStepResponse(t *testing.T) {
 		require.Zero(t, stats.lateSettled, name)
 	}
 }
+
+// The same constants do for services of other sizes: most of what the processors can do is done in time, the governor has
+// no reason to step in, and nothing is refused far below the capacity.
+func TestServicesOfOtherSizes(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine: the race detector sees nothing here")
+	}
+	for name, law := range laws {
+		for _, phase := range []plantPhase{
+			{cores: 1, rate: 60, wait: 12 * time.Millisecond},
+			{cores: 1, rate: 250},
+			{cores: 2, rate: 500, wait: time.Millisecond},
+			{cores: 32, rate: 1500, wait: 50 * time.Millisecond},
+			{cores: 32, rate: 8000, wait: 50 * time.Millisecond},
+		} {
+			phase.length, phase.settled = 60*time.Second, 20*time.Second
+			g := newControlled(plantConfig(law))
+			p := newPlant(g)
+			stats := p.run(phase)
+			capacity := float64(phase.cores) / plantWork.Seconds()
+			require.GreaterOrEqual(t, stats.settledGoodput(phase), 0.7*min(phase.rate*0.95, capacity), "%s: %+v", name, phase)
+			if phase.rate < 0.6*capacity {
+				require.Less(t, stats.rejectedRatio(), 0.01, "%s: %+v", name, phase)
+			}
+			for _, s := range g.states {
+				require.Empty(t, s.Fallback, "%s: %+v", name, phase)
+			}
+		}
+	}
+}
