@@ -157,14 +157,37 @@ func (v *visit) reset() {
 	}
 }
 
+// degradedMark is the usual field that names the mode. It is in the header of every degraded answer, without a line and so
+// not sent where the settings want another field or none: recorders of stages further out go by it.
+const degradedMark = "X-Ratelimit-Degraded"
+
+var noLine = []string{}
+
 // tellDegraded names the mode on the response, unless the policies are silent.
 func (v *visit) tellDegraded(h http.Header, mode string) {
 	for k := range v.active {
 		if a := &v.active[k]; (a.refuses() || a.waived) && a.set != response.Off {
 			v.stage.settings.renderer.WriteDegraded(h, mode)
-			return
+			break
 		}
 	}
+	if len(h[degradedMark]) == 0 {
+		h[degradedMark] = noLine
+	}
+}
+
+// untellDegraded takes off what another stage has told: the plain refusal is what it says.
+func (v *visit) untellDegraded(h http.Header) {
+	delete(h, degradedMark)
+	if name := v.stage.settings.degradedField; name != "" {
+		delete(h, name)
+	}
+}
+
+// degradedFurtherIn reports whether the response is the degraded one of another stage, which nobody should get later.
+func (v *visit) degradedFurtherIn() bool {
+	_, marked := v.w.Header()[degradedMark]
+	return marked
 }
 
 // substitute is the chains of the policies that refuse one request, at work.

@@ -249,7 +249,7 @@ func (v *visit) release() {
 
 // settle gives units back by the real status.
 func (v *visit) settle(status int) {
-	v.endRecords(status != 0 && status != http.StatusInternalServerError)
+	v.endRecords(status != 0 && status != http.StatusInternalServerError && (len(v.ended) == 0 || !v.degradedFurtherIn()))
 	if status == 0 {
 		return
 	}

@@ -19,6 +19,7 @@ func (v *visit) refuse(out outcome) Pass {
 	if out == limited && !v.told {
 		v.writeHeaders()
 	}
+	v.untellDegraded(v.w.Header())
 	if v.answer.readOnly {
 		v.tellDegraded(v.w.Header(), degrade.ModeReadOnly)
 		v.observeDegraded(degrade.ModeReadOnly, v.refusal(out).Status(), 0)

@@ -3,6 +3,7 @@ package middleware
 import (
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/response"
@@ -14,6 +15,8 @@ type settings struct {
 	renderer   *response.Renderer
 	trust      *keyfunc.ClientIP
 	maxWaiting int64
+	// degradedField names the mode of degraded answers, where it is not the usual one.
+	degradedField string
 }
 
 // newSettings returns settings even with an error, so that what is wrong with the policies can be told as well.
@@ -24,6 +27,9 @@ func newSettings(cfg Config) (*settings, error) {
 	if s.renderer, err = response.New(cfg.Response); err != nil {
 		errs = append(errs, fmt.Errorf("middleware: Response: %w", err))
 		s.renderer, _ = response.New(response.Options{})
+	}
+	if name := cfg.Response.DegradedField; name != "off" {
+		s.degradedField = http.CanonicalHeaderKey(name)
 	}
 	if s.trust, err = keyfunc.NewClientIP(cfg.ClientIP); err != nil {
 		errs = append(errs, fmt.Errorf("middleware: ClientIP: %w", err))
