@@ -77,8 +77,8 @@ type Policy struct {
 	// form. The limiter key it is given has the Space and ID of the policy.
 	StoreKey func(limiter.Key) string
 
-	// Limit is how much: a [limiter.Limit] or a [limiter.Var] that changes while serving. Required, unless InFlight is
-	// the only bound.
+	// Limit is how much: a [limiter.Limit] or a [limiter.Var] that changes while serving. Required, unless InFlight or
+	// Adaptive is the only bound.
 	Limit limiter.Source
 	// Plan picks the limit by request, such as the caller's tariff; false: Limit.
 	Plan func(*keyfunc.Request) (limiter.Limit, bool)
@@ -86,6 +86,10 @@ type Policy struct {
 	// a refusal that the nominal limit would not have made is 503. To know that, a second counter per key is kept while
 	// the limit is below the nominal one.
 	Adjust []limiter.Adjuster
+	// Adaptive moves the limit by what becomes of requests, as a Controller of package adaptive does: either a bound on the
+	// requests being served at once in this process, whatever their keys, told as NAME.inflight unless InFlight is; or the
+	// rate, as the last of Adjust. Its refusals are 503. Use one for one policy: it counts what the policy lets in.
+	Adaptive limiter.Controller
 	// InFlight bounds the requests being served at once, per key and process, told as NAME.inflight; 0: no bound.
 	InFlight int
 	// Unit is what is counted, the qu parameter of the draft fields; empty: requests.

@@ -39,9 +39,10 @@ func (v *visit) ask() outcome {
 	}
 	if out == passes {
 		if out = v.take(); out != passes {
-			v.release()
+			v.release(limiter.ResultUnmeasured)
 		}
 	}
+	v.learn(out)
 	v.after(out)
 	return out
 }
@@ -166,7 +167,7 @@ func (v *visit) limitOf(a *active, frozen string) (err error) {
 			return err
 		}
 	}
-	if a.limit = &a.nominal.limit; len(a.Adjust) > 0 {
+	if a.limit = &a.nominal.limit; len(a.Adjust) > 0 || a.Adaptive != nil {
 		callback = "Adjust"
 		return v.adjust(a)
 	}
@@ -191,7 +192,15 @@ func (v *visit) enterInFlight() outcome {
 	out := passes
 	for k := range v.active {
 		a := &v.active[k]
-		if a.InFlight == 0 || a.err != nil || a.waived {
+		if a.err != nil || a.waived {
+			continue
+		}
+		if a.Adaptive != nil && !a.rate {
+			if a.full = !v.enterAdaptive(a); a.full && !a.Shadow && !v.look {
+				out = limited
+			}
+		}
+		if a.InFlight == 0 || a.full {
 			continue
 		}
 		var n int
@@ -213,7 +222,7 @@ func (v *visit) enterInFlight() outcome {
 		})
 	}
 	if out != passes {
-		v.release()
+		v.release(limiter.ResultUnmeasured)
 	}
 	return out
 }

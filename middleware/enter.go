@@ -27,6 +27,7 @@ func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 		return Pass{next: true, w: w, r: r}
 	}
 	v.now = v.guard.clock.now()
+	v.began = v.now
 	out := v.prepare()
 	if out == passes {
 		out = v.enter()
@@ -42,9 +43,13 @@ func (v *visit) enter() outcome {
 	out := v.ask()
 	if out == passes {
 		v.writeHeaders()
-		if delay := v.delay(); delay > 0 && !v.hold(delay) {
-			v.giveBack(len(v.takes))
-			out = canceled
+		if delay := v.delay(); delay > 0 {
+			if v.hold(delay) {
+				v.begin()
+			} else {
+				v.giveBack(len(v.takes))
+				out = canceled
+			}
 		}
 	}
 	v.stopWaiting()
@@ -58,7 +63,7 @@ func (v *visit) end(out outcome) Pass {
 		v.observe()
 		return v.pass()
 	case canceled:
-		v.release()
+		v.release(limiter.ResultUnmeasured)
 		v.observeCanceled()
 		// Nobody may take an answer that was never made for a success: net/http would write 200.
 		status := statusClosed
@@ -198,10 +203,13 @@ func (v *visit) pass() Pass {
 	if v.open || v.degraded != nil {
 		p.r = v.r.WithContext(v.context())
 	}
-	settles, recorded := false, false
+	settles, recorded, long := false, false, false
 	for k := range v.active {
 		a := &v.active[k]
 		settles = settles || a.slot
+		if a.held {
+			settles, p.want, long = true, true, true
+		}
 		if a.Refund != nil && a.decided && v.takes[a.take].Decision.Mark != 0 {
 			settles, p.want = true, true
 		}
@@ -215,6 +223,12 @@ func (v *visit) pass() Pass {
 			recorded = true
 			settles = v.record(a, x, &p) == nil || settles
 		}
+	}
+	if long {
+		if !recorded && v.entry.Below != nil {
+			p.w = v.entry.Below
+		}
+		p.w = v.watchLong(p.w)
 	}
 	if settles {
 		p.v, p.gen = v, v.gen.Load()
@@ -237,8 +251,9 @@ func (v *visit) record(a *active, x degrade.Recorder, p *Pass) (err error) {
 	return nil
 }
 
-// release frees what is held while the request is served.
-func (v *visit) release() {
+// release frees what is held while the request is served, which ended with r.
+func (v *visit) release(r limiter.Result) {
+	v.leaveAdaptive(r)
 	for k := range v.active {
 		if a := &v.active[k]; a.slot {
 			a.slot = false

@@ -120,6 +120,8 @@ func (a *active) refusal(out outcome) string {
 		return a.shut.mode
 	case a.shed:
 		return limiter.ReasonShed
+	case a.full && a.adaptive:
+		return limiter.ReasonAdaptive
 	case a.full:
 		return limiter.ReasonInFlight
 	case a.violated && a.adaptive:

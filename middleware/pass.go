@@ -67,7 +67,7 @@ func (p *Pass) Leave(status int) {
 	if p.v = nil; v == nil || !v.claim(p.gen) {
 		return
 	}
-	v.release()
+	v.release(v.result(status))
 	v.settle(status)
 	v.done()
 }
@@ -110,7 +110,7 @@ func (p *Pass) Broke(written int) {
 	if written == 0 && v.r.Context().Err() == nil {
 		written = http.StatusInternalServerError
 	}
-	v.release()
+	v.release(v.result(written))
 	v.endRecords(false)
 	v.settle(written)
 	v.done()
@@ -121,12 +121,14 @@ func (p *Pass) Broke(written int) {
 // stays charged. Only its first call counts. Recorders end without a response, as that answer does not pass by them, and
 // are shown its status and header once more when they are known: a page that is gone takes its copy away. For them the
 // Framework of the Entry has to know the request until then.
-func (p *Pass) LeaveLater() func(status int) {
+//
+// likely is the status that is to be expected, for who has to know at once whether the request has failed; 0: nobody knows.
+func (p *Pass) LeaveLater(likely int) func(status int) {
 	v, gen := p.v, p.gen
 	if p.v = nil; v == nil || !v.claim(gen) {
 		return func(int) {}
 	}
-	v.release()
+	v.release(v.result(likely))
 	v.endRecords(false)
 	return func(status int) {
 		if v.claim(gen + 1) {
@@ -169,6 +171,8 @@ type visit struct {
 	asked    int             // how often the policies have refused and their chains were asked
 	answer   answer          // what a chain wants the refusal to say
 	degraded *degrade.Info   // the request proceeds degraded
+	began    time.Time       // when the time began that the request takes
+	long     bool            // it is long by its nature
 	lowered  bool            // some policy's limit is
 	waits    bool            // holds a place among the waiting
 	open     bool            // some policy could not decide and lets pass
@@ -189,6 +193,7 @@ type active struct {
 	take     int               // index of its take, −1 while there is none
 	twin     int               // index of the take of its twin, −1 if there is none
 	bound    int               // index of its bound, −1 if it has none
+	held     bool              // has a place of its controller
 	slot     bool              // counted in flight
 	decided  bool              // the take's Decision stands
 	err      error             // why it could not be decided
@@ -239,6 +244,7 @@ func (v *visit) done() {
 	clear(v.ended)
 	v.active, v.takes, v.bounds, v.items, v.ended = v.active[:0], v.takes[:0], v.bounds[:0], v.items[:0], v.ended[:0]
 	v.look, v.alone, v.waits, v.lowered, v.open, v.told = false, false, false, false, false, false
+	v.long = false
 	v.text, v.asked, v.answer, v.degraded, v.subject = "", 0, answer{}, nil, degrade.Subject{}
 	visits.Put(v)
 }

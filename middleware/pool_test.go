@@ -57,7 +57,7 @@ func TestKeptPasses(t *testing.T) {
 				case 1:
 					p.Leave(500)
 				case 2:
-					f := p.LeaveLater()
+					f := p.LeaveLater(0)
 					f(500)
 					later = append(later, f)
 				case 3:
@@ -67,7 +67,7 @@ func TestKeptPasses(t *testing.T) {
 				kept = append(kept, p, copied)
 				for j := range kept { // long after
 					kept[j].Leave(500)
-					kept[j].LeaveLater()(500)
+					kept[j].LeaveLater(0)(500)
 					_ = kept[j].NeedsStatus()
 				}
 				for _, f := range later {
@@ -95,7 +95,7 @@ func TestZeroPass(t *testing.T) {
 	require.False(t, p.NeedsStatus())
 	require.Nil(t, p.Denied())
 	p.Leave(200)
-	p.LeaveLater()(200)
+	p.LeaveLater(0)(200)
 }
 
 // What a request was is not kept by the pool for the next one.

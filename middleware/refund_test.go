@@ -82,7 +82,7 @@ func TestLeaveOnce(t *testing.T) {
 
 	q := enter()
 	copied.Leave(200)
-	copied.LeaveLater()(200)
+	copied.LeaveLater(0)(200)
 	require.Equal(t, 8, left(t, g, request("GET", "/"), "a"), "the old Pass means nothing to the new request")
 	again := q
 	q.Leave(200)
@@ -92,17 +92,17 @@ func TestLeaveOnce(t *testing.T) {
 	// Later: the place is free at once, the units when the status is known, once.
 	p = enter()
 	copied = p
-	later := p.LeaveLater()
+	later := p.LeaveLater(0)
 	r := enter()
 	r.Leave(0)
 	copied.Leave(200)
-	copied.LeaveLater()(200)
+	copied.LeaveLater(0)(200)
 	require.Equal(t, 7, left(t, g, request("GET", "/"), "a"))
 	later(200)
 	later(200)
 	require.Equal(t, 8, left(t, g, request("GET", "/"), "a"))
 	p = enter()
-	_ = p.LeaveLater() // nobody ever says: it stays charged
+	_ = p.LeaveLater(0) // nobody ever says: it stays charged
 	require.Equal(t, 7, left(t, g, request("GET", "/"), "a"))
 }
 

@@ -14,7 +14,7 @@ const retryUnavailable = 2 * time.Second
 // refuse answers a request that does not go on by the plain refusal.
 func (v *visit) refuse(out outcome) Pass {
 	defer v.done()
-	v.release()
+	v.release(limiter.ResultUnmeasured)
 	v.observeRefused(out)
 	if out == limited && !v.told {
 		v.writeHeaders()

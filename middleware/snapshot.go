@@ -41,6 +41,7 @@ type stage struct {
 	enforced int  // so many of the stores are asked by policies that are no shadows; they come first
 	shadows  bool // some policy is a shadow
 	gated    bool // some policy has a degrade.Gate
+	adaptive bool // some policy has a controller
 
 	keepsNoKey bool // all stores are forgetful, and no policy has a callback or a bound that keys are given to
 }
@@ -65,6 +66,8 @@ type policy struct {
 	messages *response.Messages
 	names    []string // the name alone, for refusals
 	inflight *response.Policy
+	rate     bool // Adaptive moves the rate and no bound
+	most     int  // requests in flight, as told
 	records  []degrade.Recorder
 	gates    []degrade.Gate
 	state    *policyState
@@ -131,8 +134,16 @@ func (c *core) compile(set *settings, policies []Policy) (*snapshot, error) {
 			at = fmt.Sprintf("policy %d (%q)", k, p.Name)
 			bad("Name must be 1…64 letters, digits, '_', '.' and '-', beginning with a letter or digit")
 		}
-		told := []string{p.Name}
+		if p.Adaptive != nil {
+			if err := attempt(func() { p.rate, p.most = p.Adaptive.Bound() == math.MaxInt, p.Adaptive.Max() }); err != nil {
+				bad("Adaptive: %w", err)
+			}
+		}
 		if p.InFlight != 0 {
+			p.most = p.InFlight
+		}
+		told := []string{p.Name}
+		if p.InFlight != 0 || p.Adaptive != nil && !p.rate {
 			told = append(told, p.Name+".inflight")
 		}
 		for _, name := range told {
@@ -179,6 +190,7 @@ func (c *core) compile(set *settings, policies []Policy) (*snapshot, error) {
 		}
 		st.subject(p)
 		st.shadows, st.gated = st.shadows || p.Shadow, st.gated || len(p.gates) > 0
+		st.adaptive = st.adaptive || p.Adaptive != nil
 		st.policies = append(st.policies, p)
 		s.policies = append(s.policies, p)
 		s.byName[p.Name] = p
@@ -213,7 +225,7 @@ func (s *settings) check(p *policy, bad func(string, ...any)) {
 		bad("OnStoreError %d is none of FailOpen, FailClosed", p.OnStoreError)
 	}
 	switch {
-	case p.Limit == nil && p.InFlight == 0:
+	case p.Limit == nil && p.InFlight == 0 && (p.Adaptive == nil || p.rate):
 		bad("Limit is required")
 	case p.Limit == nil:
 		if p.Plan != nil || len(p.Adjust) > 0 {
@@ -231,6 +243,13 @@ func (s *settings) check(p *policy, bad func(string, ...any)) {
 		}
 		if p.Limiter == nil && s.Limiter == nil {
 			bad("Limiter: neither the policy nor Config names one")
+		}
+		of := p.Limiter
+		if of == nil {
+			of = s.Limiter
+		}
+		if x, ok := of.(Local); p.rate && of != nil && !(ok && x.Local()) {
+			bad("Adaptive moves the rate of one process, and the Limiter is shared by several: use one in memory")
 		}
 		told, err := p.told.of(p, l)
 		if err != nil && keyfunc.ValidName(p.Name) { // a bad name has been told
@@ -252,8 +271,8 @@ func (s *settings) check(p *policy, bad func(string, ...any)) {
 	switch {
 	case p.InFlight < 0 || p.InFlight > limiter.MaxRate:
 		bad("InFlight %d is outside 1…%d", p.InFlight, limiter.MaxRate)
-	case p.InFlight > 0:
-		inflight, err := response.NewInFlight(p.Name+".inflight", p.InFlight)
+	case p.InFlight > 0 || p.Adaptive != nil && !p.rate:
+		inflight, err := response.NewInFlight(p.Name+".inflight", p.most)
 		if err != nil {
 			bad("%w", err)
 		}
@@ -466,6 +485,9 @@ func (p *policy) nominal(r *keyfunc.Request) limiter.Limit {
 func (p *policy) adjusted(now time.Time, l limiter.Limit) limiter.Limit {
 	for _, a := range p.Adjust {
 		l = a.Adjust(now, l)
+	}
+	if p.Adaptive != nil {
+		l = p.Adaptive.Adjust(now, l)
 	}
 	return l
 }

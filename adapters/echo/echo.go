@@ -1,6 +1,7 @@
 package echolimit
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -142,7 +143,7 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass, known *
 		failed = err != nil // and may have stopped anywhere
 	case err != nil:
 		left = true
-		settle := pass.LeaveLater()
+		settle := pass.LeaveLater(likely(err))
 		res.Before(func() {
 			settle(res.Status)
 			known.c = nil // not given back: nobody knows whether this is called once
@@ -153,6 +154,15 @@ func serve(c echo.Context, next echo.HandlerFunc, pass *middleware.Pass, known *
 		status = http.StatusOK // as the server will answer
 	}
 	return err
+}
+
+// likely is the status that Echo's own error handler writes for an error.
+func likely(err error) int {
+	var he *echo.HTTPError
+	if errors.As(err, &he) {
+		return he.Code
+	}
+	return http.StatusInternalServerError
 }
 
 // routed is what Echo knows of a request. It is pooled, as an interface in it would be allocated anew.

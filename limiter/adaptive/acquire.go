@@ -99,6 +99,14 @@ func (c *Controller) Bound() int {
 	return int(c.bound.Load())
 }
 
+// Max returns what Bound can be at most; math.MaxInt for a rate.
+func (c *Controller) Max() int {
+	if c.cfg.Target != Concurrency {
+		return math.MaxInt
+	}
+	return int(c.cfg.Max)
+}
+
 // InFlight returns how many requests are in flight.
 func (c *Controller) InFlight() int { return int(c.inFlight.Load()) }
 

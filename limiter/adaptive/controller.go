@@ -13,19 +13,17 @@ import (
 )
 
 // Result is how a request ended.
-type Result uint8
+type Result = limiter.Result
 
+// The results of package limiter.
 const (
-	// Succeeded: its time tells how the service is.
-	Succeeded Result = iota
-	// Failed by the service's fault: a status of 5xx, a time-out, a panic. It counts as an error; its time does not count, for what
-	// fails at once would look fast.
-	Failed
-	// Unmeasured: neither. The client left, the answer was a degraded one, or long by its nature.
-	Unmeasured
-	// Detached: as Unmeasured, and [Controller.Detach] has been called for it.
-	Detached
+	Succeeded  = limiter.ResultSucceeded
+	Failed     = limiter.ResultFailed
+	Unmeasured = limiter.ResultUnmeasured
+	Detached   = limiter.ResultDetached
 )
+
+var _ limiter.Controller = (*Controller)(nil)
 
 // Controller moves a limit by what happens to requests. Make one with [New] and Close it at the end. All methods are safe
 // for concurrent use.

@@ -1,0 +1,152 @@
+package middleware
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/felixge/httpsnoop"
+
+	"github.com/spillway-go/spillway/limiter"
+)
+
+// What a policy's Adaptive controller is told, and what it decides. One that moves a bound refuses by itself; one that moves
+// a rate is the policy's last adjuster, and learns of what the limit has decided.
+
+// enterAdaptive takes a place in the bound that the policy's controller moves.
+func (v *visit) enterAdaptive(a *active) (ok bool) {
+	var n, bound int
+	switch {
+	case v.alone:
+		n, bound = a.Adaptive.InFlight(), a.Adaptive.Bound()
+		ok = n < bound-a.reserved(bound, 1)
+	case a.Shadow:
+		n, bound, ok = a.Adaptive.Admit(v.now)
+		a.held = true
+	default:
+		n, bound, ok = a.Adaptive.Acquire(v.now, a.reserve)
+		a.held = ok
+	}
+	a.adaptive, a.shed = !ok, !ok && n < bound
+	if a.InFlight == 0 || !ok {
+		a.bound = len(v.bounds)
+		v.bounds = append(v.bounds, limiter.Decision{Allowed: ok, Limit: limiter.Limit{Burst: a.most}, Remaining: max(0, bound-n)})
+	}
+	return ok
+}
+
+// learn tells controllers of rates what has become of the request.
+func (v *visit) learn(out outcome) {
+	if v.look || !v.stage.adaptive {
+		return
+	}
+	for k := range v.active {
+		a := &v.active[k]
+		if a.Adaptive == nil || a.waived || !a.rate || a.err != nil {
+			continue
+		}
+		if a.violated {
+			a.Adaptive.Reject(v.now)
+		}
+		if out == passes && !v.alone {
+			a.Adaptive.Admit(v.now)
+			a.held = true
+		}
+	}
+}
+
+// begin starts the time of requests anew: what they were held for is not the service's.
+func (v *visit) begin() {
+	now := v.guard.clock.now()
+	for k := range v.active {
+		if a := &v.active[k]; a.held {
+			a.Adaptive.Release(now, v.began, limiter.ResultUnmeasured)
+			a.Adaptive.Admit(now)
+		}
+	}
+	v.began = now
+}
+
+// result tells what a request that went on is to a controller, by its status: 0 if nobody knows it.
+func (v *visit) result(status int) limiter.Result {
+	end := ended(v.r.Context())
+	switch {
+	case v.long:
+		return limiter.ResultDetached
+	case v.degraded != nil, status == 0, errors.Is(end, context.Canceled):
+		return limiter.ResultUnmeasured
+	case status >= http.StatusInternalServerError, errors.Is(end, context.DeadlineExceeded):
+		return limiter.ResultFailed
+	}
+	return limiter.ResultSucceeded
+}
+
+// watchLong returns a writer that notices what is long by its nature: upgraded connections and streams of events.
+func (v *visit) watchLong(w http.ResponseWriter) http.ResponseWriter {
+	gen := v.gen.Load()
+	detach := func() {
+		if v.gen.Load() != gen || v.long { // the handler may hold its writer for longer than the visit lasts
+			return
+		}
+		v.long = true
+		for k := range v.active {
+			if a := &v.active[k]; a.held {
+				a.Adaptive.Detach(v.began)
+			}
+		}
+	}
+	streams := func() {
+		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
+			detach()
+		}
+	}
+	return httpsnoop.Wrap(w, httpsnoop.Hooks{
+		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
+			return func(code int) {
+				if code == http.StatusSwitchingProtocols {
+					detach()
+				} else if code >= http.StatusOK {
+					streams()
+				}
+				next(code)
+			}
+		},
+		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
+			return func() {
+				streams()
+				next()
+			}
+		},
+		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (conn net.Conn, rw *bufio.ReadWriter, err error) {
+				if conn, rw, err = next(); err == nil {
+					detach()
+				}
+				return conn, rw, err
+			}
+		},
+	})
+}
+
+// leaveAdaptive gives places back.
+func (v *visit) leaveAdaptive(r limiter.Result) {
+	if !v.stage.adaptive {
+		return
+	}
+	var now time.Time
+	for k := range v.active {
+		a := &v.active[k]
+		if !a.held {
+			continue
+		}
+		if now.IsZero() {
+			now = v.guard.clock.now()
+		}
+		a.held = false
+		a.Adaptive.Release(now, v.began, r)
+	}
+}
