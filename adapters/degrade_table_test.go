@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,7 +61,7 @@ type degradeStep struct {
 }
 
 // everyRow are routes that each service has.
-func (tc *degradeRow) service(guard *middleware.Guard, served *int) *service {
+func (tc *degradeRow) service(guard *middleware.Guard, served *atomic.Int64) *service {
 	handler := alike(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Type"] = []string{"text/plain"}
 		if info, ok := degrade.FromContext(r.Context()); ok {
@@ -77,9 +78,9 @@ func (tc *degradeRow) service(guard *middleware.Guard, served *int) *service {
 	maps.Copy(s.routes, tc.routes)
 	for pattern, h := range s.routes {
 		s.routes[pattern] = native{
-			func(w http.ResponseWriter, r *http.Request) { *served++; h.std(w, r) },
-			func(c *gin.Context) { *served++; h.gin(c) },
-			func(c echo.Context) error { *served++; return h.echo(c) },
+			func(w http.ResponseWriter, r *http.Request) { served.Add(1); h.std(w, r) },
+			func(c *gin.Context) { served.Add(1); h.gin(c) },
+			func(c echo.Context) error { served.Add(1); return h.echo(c) },
 		}
 	}
 	stages := tc.stages
@@ -103,13 +104,13 @@ func (tc *degradeRow) run(t *testing.T, p place) {
 		config.Policies = tc.policies()
 		guard, err := spillway.New(config)
 		require.NoError(t, err)
-		served := 0
-		h := p.build(tc.service(guard, &served))
+		served := new(atomic.Int64)
+		h := p.build(tc.service(guard, served))
 		var answers []*httptest.ResponseRecorder
 		for k, s := range tc.steps {
 			where := fmt.Sprintf("step %d, %s %v", k+1, s.do, s.header)
 			time.Sleep(s.wait)
-			served = 0
+			served.Store(0)
 			w := &wire{ResponseRecorder: httptest.NewRecorder()}
 			answers = append(answers, w.ResponseRecorder)
 			if s.unrouted && p.blind {
@@ -117,7 +118,7 @@ func (tc *degradeRow) run(t *testing.T, p place) {
 			}
 			panicked := serve(h, phone{w}, s.request(t.Context()))
 			require.Equal(t, s.panics, panicked != nil, "%s: %v", where, panicked)
-			require.Equal(t, s.served, served > 0, where)
+			require.Equal(t, s.served, served.Load() > 0, where)
 			if s.panics {
 				continue
 			}
