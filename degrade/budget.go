@@ -87,15 +87,18 @@ func (d *Denial) defaultBudget() (limiter.Limit, bool) {
 	l := d.Decision.Limit
 	switch {
 	case l.Rate > 0:
-		b := limiter.Per(times(l.Rate), l.Period)
+		b := limiter.Per(d.times(l.Rate), l.Period)
 		if q := l.Quota(); q != l.Rate {
-			b.Burst = times(q)
+			b.Burst = d.times(q)
 		}
 		return b, true
 	case l.Burst > 0: // a bound on requests in flight has no rate
-		return limiter.Per(times(l.Burst), time.Second), true
+		return limiter.Per(d.times(l.Burst), time.Second), true
 	}
 	return limiter.Limit{}, false
 }
 
-func times(n int) int { return min(n, limiter.MaxRate/DefaultBudget) * DefaultBudget }
+// times is the budget for n units: each request of the policy costs some.
+func (d *Denial) times(n int) int {
+	return max(1, min(n, limiter.MaxRate/DefaultBudget)*DefaultBudget/max(1, d.Cost))
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
 )
 
 // Cached serves a refused GET or HEAD from a response to an earlier allowed request, and skips what it has no copy for. It
@@ -57,7 +58,7 @@ func (c *cached) Inherit(prev Handler) bool {
 	return ok && c.pages != nil && old.pages != nil && c.pages.inherit(old.pages)
 }
 
-func (c *cached) Record(w http.ResponseWriter, r *keyfunc.Request, policy string) (http.ResponseWriter, func(ok bool)) {
+func (c *cached) Record(w http.ResponseWriter, r *keyfunc.Request, policy string, _ limiter.Key) (http.ResponseWriter, func(ok bool)) {
 	if c.pages == nil {
 		return w, nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
 )
 
 // cacheRoute is what an adapter knows.
@@ -51,7 +52,7 @@ func (s *site) allow(r *http.Request) *httptest.ResponseRecorder {
 
 func (s *site) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("RateLimit", `"default";r=9;t=1`) // as a guard does before the handler
-	w, done := s.h.(degrade.Recorder).Record(w, s.request(r), s.policy)
+	w, done := s.h.(degrade.Recorder).Record(w, s.request(r), s.policy, limiter.Key{})
 	ok := false
 	defer func() {
 		if done != nil {

@@ -74,9 +74,10 @@ type Proceeder interface{ Proceeds() }
 
 // Recorder is a [Handler] that wants to see responses to allowed requests, to replay them later. Record returns the
 // writer to hand on, usually one around w, and a function that is called once the handler is done: ok says that it
-// returned without a panic. r is valid until then. Requests that proceed degraded are not shown.
+// returned without a panic. r and key, that of the policy, are valid until then. Of requests that proceed degraded only those
+// are shown that may change something: what they are answered is not for others.
 type Recorder interface {
-	Record(w http.ResponseWriter, r *keyfunc.Request, policy string) (http.ResponseWriter, func(ok bool))
+	Record(w http.ResponseWriter, r *keyfunc.Request, policy string, key limiter.Key) (http.ResponseWriter, func(ok bool))
 }
 
 // Heir is a [Handler] with a state that outlives it. Inherit is called when a policy is replaced by another of that name,
@@ -84,9 +85,9 @@ type Recorder interface {
 // which has equal settings. Both may be in use at once for as long as requests in service take.
 type Heir interface{ Inherit(prev Handler) bool }
 
-// Gate is a [Handler] that has a say before its policy is asked, and hears what becomes of it. It is not asked by looks,
-// by Guard.Take, nor by requests that come back with [Again]. Both methods are quick: they are called for every request
-// that the policy applies to.
+// Gate is a [Handler] that has a say before its policy is asked, and hears what becomes of it. It is not asked by looks or
+// by Guard.Take. A request that is decided more than once, as after [Again] or where another policy lets it proceed, is heard
+// of each time; Subject.Again tells. Both methods are quick: they are called for every request that the policy applies to.
 type Gate interface {
 	Before(s *Subject) Hint
 	After(s *Subject, d Verdict)
@@ -98,6 +99,7 @@ type Subject struct {
 	Key     limiter.Key // of the policy
 	Cost    int         // units
 	Now     time.Time
+	Again   bool // it has been decided before
 }
 
 // Hint is what a [Gate] wants. The zero Hint wants nothing.
@@ -106,6 +108,8 @@ type Hint struct {
 	Shut  bool
 	Cause Cause         // of Shut
 	Wait  time.Duration // of Shut: when to come back; 0: unknown
+	// Strict, of Shut: no handler may let the request proceed.
+	Strict bool
 	// Reserve is the share of the policy's quota, and of its bound on requests in flight, that has to be left for others:
 	// 0…1. A request that would use of it is refused, with the Cause [Capacity].
 	Reserve float64

@@ -123,23 +123,26 @@ func TestAfford(t *testing.T) {
 		asked   []string
 		refused string
 		want    degrade.Outcome
+		cost    int
 	}{
-		"default":        {spender{"cache"}, l(3), []string{"cache 30/m"}, "", degrade.Done},
-		"with a burst":   {spender{"cache"}, l(3).WithBurst(2), []string{"cache 30/m burst 20"}, "", degrade.Done},
-		"of a window":    {spender{"cache"}, l(3).With(limiter.FixedWindow), []string{"cache 30/m"}, "", degrade.Done},
-		"of a bound":     {spender{"cache"}, limiter.Limit{Burst: 7}, []string{"cache 70/s"}, "", degrade.Done},
-		"largest":        {spender{"cache"}, l(limiter.MaxRate), []string{"cache 1000000000/m"}, "", degrade.Done},
-		"no number":      {spender{"static"}, limiter.DenyAll, nil, "", degrade.Done},
-		"default spent":  {spender{"cache"}, l(3), []string{"cache 30/m"}, "cache 30/m", degrade.Skip},
-		"its own":        {degrade.Within(l(5), spender{"cache"}), l(3), []string{"cache 5/m"}, "", degrade.Done},
-		"two":            {degrade.Within(l(6), degrade.Within(l(5), spender{"cache"})), l(3), []string{"cache 6/m", "cache 5/m"}, "", degrade.Done},
-		"two, one spent": {degrade.Within(l(6), degrade.Within(l(5), flagged)), l(3), []string{"flag 6/m", "flag 5/m"}, "flag 5/m", degrade.Skip},
-		"paid for":       {degrade.Within(l(6), degrade.First(returns(degrade.Skip), spender{"cache"})), l(3), []string{"func 6/m"}, "", degrade.Done},
-		"of a chain":     {degrade.Within(l(6), degrade.First(returns(degrade.Skip), flagged)), l(3), []string{"func 6/m"}, "", degrade.Done},
+		"default":         {spender{"cache"}, l(3), []string{"cache 30/m"}, "", degrade.Done, 1},
+		"with a burst":    {spender{"cache"}, l(3).WithBurst(2), []string{"cache 30/m burst 20"}, "", degrade.Done, 1},
+		"of a window":     {spender{"cache"}, l(3).With(limiter.FixedWindow), []string{"cache 30/m"}, "", degrade.Done, 1},
+		"of a bound":      {spender{"cache"}, limiter.Limit{Burst: 7}, []string{"cache 70/s"}, "", degrade.Done, 1},
+		"largest":         {spender{"cache"}, l(limiter.MaxRate), []string{"cache 1000000000/m"}, "", degrade.Done, 1},
+		"of a cost":       {spender{"cache"}, l(6), []string{"cache 20/m"}, "", degrade.Done, 3},
+		"of a large cost": {spender{"cache"}, l(1).WithBurst(3), []string{"cache 3/m burst 10"}, "", degrade.Done, 3},
+		"no number":       {spender{"static"}, limiter.DenyAll, nil, "", degrade.Done, 1},
+		"default spent":   {spender{"cache"}, l(3), []string{"cache 30/m"}, "cache 30/m", degrade.Skip, 1},
+		"its own":         {degrade.Within(l(5), spender{"cache"}), l(3), []string{"cache 5/m"}, "", degrade.Done, 1},
+		"two":             {degrade.Within(l(6), degrade.Within(l(5), spender{"cache"})), l(3), []string{"cache 6/m", "cache 5/m"}, "", degrade.Done, 1},
+		"two, one spent":  {degrade.Within(l(6), degrade.Within(l(5), flagged)), l(3), []string{"flag 6/m", "flag 5/m"}, "flag 5/m", degrade.Skip, 1},
+		"paid for":        {degrade.Within(l(6), degrade.First(returns(degrade.Skip), spender{"cache"})), l(3), []string{"func 6/m"}, "", degrade.Done, 1},
+		"of a chain":      {degrade.Within(l(6), degrade.First(returns(degrade.Skip), flagged)), l(3), []string{"func 6/m"}, "", degrade.Done, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []string
-			d := &degrade.Denial{Decision: limiter.Decision{Limit: c.policy}, Budget: func(_ context.Context, name string, l limiter.Limit) (limiter.Decision, error) {
+			d := &degrade.Denial{Cost: c.cost, Decision: limiter.Decision{Limit: c.policy}, Budget: func(_ context.Context, name string, l limiter.Limit) (limiter.Decision, error) {
 				require.NoError(t, l.Validate())
 				asked = append(asked, name+" "+l.String())
 				return limiter.Decision{Allowed: name+" "+l.String() != c.refused}, nil
@@ -184,7 +187,7 @@ func TestValidate(t *testing.T) {
 
 type recorder struct{ degrade.Handler }
 
-func (recorder) Record(w http.ResponseWriter, _ *keyfunc.Request, _ string) (http.ResponseWriter, func(bool)) {
+func (recorder) Record(w http.ResponseWriter, _ *keyfunc.Request, _ string, _ limiter.Key) (http.ResponseWriter, func(bool)) {
 	return w, func(bool) {}
 }
 

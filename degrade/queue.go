@@ -141,6 +141,9 @@ func (q *queue) Inherit(prev Handler) bool {
 
 // Before implements [Gate]: a newcomer stays behind those that wait.
 func (q *queue) Before(s *Subject) Hint {
+	if s.Again { // it has had its turn
+		return Hint{}
+	}
 	if s.Cost <= 0 {
 		return Hint{} // takes nothing from anybody
 	}

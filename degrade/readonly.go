@@ -181,14 +181,15 @@ type latchedReadOnly struct {
 // Before shuts writes while the latch is on.
 func (h *latchedReadOnly) Before(s *Subject) Hint {
 	if wait := h.latch.wait(s.Now); wait > 0 && !h.reads(s.Request, nil) {
-		return Hint{Shut: true, Cause: Capacity, Wait: wait}
+		return Hint{Shut: true, Cause: Capacity, Wait: wait, Strict: true}
 	}
 	return Hint{}
 }
 
-// After counts what the policy has decided. What was shut, or refused by another policy first, is no decision of it.
+// After counts what the policy has decided. What was shut, or refused by another policy first, is no decision of it,
+// and a request counts once.
 func (h *latchedReadOnly) After(s *Subject, v Verdict) {
-	if v.Refused || v.Passed || v.Decision.Allowed {
+	if !s.Again && (v.Refused || v.Passed || v.Decision.Allowed) {
 		h.latch.hear(s.Now, v.Refused)
 	}
 }

@@ -44,7 +44,7 @@ func TestReadOnlyLatch(t *testing.T) {
 	tellGate(h, now, 1, degrade.Verdict{Refused: true})
 	require.True(t, isOn(now))
 
-	shut := degrade.Hint{Shut: true, Cause: degrade.Capacity, Wait: 10 * time.Second}
+	shut := degrade.Hint{Shut: true, Cause: degrade.Capacity, Wait: 10 * time.Second, Strict: true}
 	require.Equal(t, shut, askGate(h, write, now))
 	require.Equal(t, shut, askGate(h, guarded(t, "POST", "/boom", ""), now))
 	require.Zero(t, askGate(h, read, now))

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/degrade"
+	"github.com/spillway-go/spillway/limiter"
 )
 
 // plainWriter can nothing but what it must.
@@ -51,7 +52,7 @@ func (w *fullWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil,
 func (w *fullWriter) WriteString(s string) (int, error)            { return w.Write([]byte(s)) }
 
 func record(s *site, w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func(bool)) {
-	return s.h.(degrade.Recorder).Record(w, s.request(r), s.policy)
+	return s.h.(degrade.Recorder).Record(w, s.request(r), s.policy, limiter.Key{})
 }
 
 // What a writer can do survives, what it cannot does not appear, and it can still be unwrapped.
@@ -257,7 +258,7 @@ func TestRecordEarlyOut(t *testing.T) {
 		require.Nil(t, done)
 		if !cachedUnderRace {
 			k := s.request(r)
-			require.Zero(t, testing.AllocsPerRun(100, func() { s.h.(degrade.Recorder).Record(rec, k, "p") }))
+			require.Zero(t, testing.AllocsPerRun(100, func() { s.h.(degrade.Recorder).Record(rec, k, "p", limiter.Key{}) }))
 		}
 	}
 }

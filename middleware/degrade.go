@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spillway-go/spillway/degrade"
@@ -129,6 +130,7 @@ func (v *visit) proceed(info degrade.Info) Pass {
 		}
 	}
 	v.reset()
+	v.proceeds = true
 	out := v.enter()
 	if out != passes {
 		return v.end(out)
@@ -151,6 +153,7 @@ func (v *visit) reset() {
 		}
 		a.take, a.twin, a.bound, a.slot = -1, -1, -1, false
 		if !a.waived {
+			a.reserve = 0
 			a.decided, a.violated, a.adaptive, a.full, a.crowded, a.shut, a.shed = false, false, false, false, false, nil, false
 			v.lowered = v.lowered || a.lowered
 		}
@@ -233,6 +236,9 @@ func (s *substitute) serve() degrade.Outcome {
 			RetryAfter: refusal.RetryAfter, Asked: v.asked, Request: &v.req, Mode: degrade.ModeOf(a.Degrade), Budget: v.budget(a), Withdraw: s.withdraw,
 			Place: v.place, Contain: s.contain,
 		}
+		if a.limit != nil {
+			d.Decision.Limit = *a.limit // also where it is the bound in flight that refuses
+		}
 		s.policy, s.denial = a.policy, d
 		out := s.ask(w, d)
 		s.mode = d.Mode
@@ -252,6 +258,11 @@ func (s *substitute) serve() degrade.Outcome {
 			}
 			proceeds = false
 		case degrade.Proceed:
+			if a.shut != nil && a.shut.Strict {
+				v.answer.readOnly = v.answer.readOnly || a.shut.mode == degrade.ModeReadOnly
+				proceeds = false
+				continue
+			}
 			if s.info.Policy == "" {
 				s.info = degrade.Info{Policy: a.Name, Mode: d.Mode, Cause: cause, RetryAfter: refusal.RetryAfter}
 			}
@@ -337,7 +348,7 @@ func (v *visit) place() (leave func(), ok bool) {
 	if !w.enter(v.stage.settings.maxWaiting) {
 		return nil, false
 	}
-	return w.leave, true
+	return sync.OnceFunc(w.leave), true
 }
 
 // budget lets a degrade handler take from a limit of its own, per key of the policy. Its counter is the policy's with

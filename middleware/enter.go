@@ -210,11 +210,11 @@ func (v *visit) pass() Pass {
 		if a.held {
 			settles, p.want, long = true, true, true
 		}
-		if a.Refund != nil && a.decided && v.takes[a.take].Decision.Mark != 0 {
+		if v.refundable(a) {
 			settles, p.want = true, true
 		}
-		if v.degraded != nil {
-			continue // what it gets is not what others should get later
+		if v.degraded != nil && !writes(v.r) {
+			continue // what it gets is not what others should get later; what it changes, they should not miss
 		}
 		for _, x := range a.records {
 			if !recorded && v.entry.Below != nil { // writers may be of a type that cannot be compared
@@ -241,7 +241,7 @@ func (v *visit) pass() Pass {
 // record lets the policy's degrade handler see the response.
 func (v *visit) record(a *active, x degrade.Recorder, p *Pass) (err error) {
 	defer v.contain(a.policy, "Degrade.Record", &err)
-	w, end := x.Record(p.w, &v.req, a.Name)
+	w, end := x.Record(p.w, &v.req, a.Name, a.counted())
 	if w != nil {
 		p.w = w
 	}
@@ -262,15 +262,29 @@ func (v *visit) release(r limiter.Result) {
 	}
 }
 
+// refundable reports whether the policy has taken something that it may give back.
+func (v *visit) refundable(a *active) bool {
+	return a.Refund != nil && a.decided && a.take >= 0 && v.takes[a.take].Decision.Mark != 0
+}
+
+// writes reports whether a request may change something.
+func writes(r *http.Request) bool {
+	switch r.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return false
+	}
+	return true
+}
+
 // settle gives units back by the real status.
 func (v *visit) settle(status int) {
-	v.endRecords(status != 0 && status != http.StatusInternalServerError && (len(v.ended) == 0 || !v.degradedFurtherIn()))
+	v.endRecords(status != 0 && status != http.StatusInternalServerError && (len(v.ended) == 0 || writes(v.r) || !v.degradedFurtherIn()))
 	if status == 0 {
 		return
 	}
 	for k := range v.active {
 		a := &v.active[k]
-		if a.Refund != nil && a.decided && v.takes[a.take].Decision.Mark != 0 && v.refunds(a, status) {
+		if v.refundable(a) && v.refunds(a, status) {
 			v.refund(a)
 		}
 	}

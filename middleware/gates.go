@@ -16,10 +16,10 @@ type shut struct {
 	mode string // of the gate
 }
 
-// before asks the gates. A look asks none, nor does a request that has been through its chain.
+// before asks the gates. A look asks none, nor does a request that proceeds: the gates of the other policies have been asked.
 func (v *visit) before() outcome {
 	out := passes
-	if !v.stage.gated || v.look || v.asked > 0 {
+	if !v.stage.gated || v.look || v.proceeds {
 		return out
 	}
 	for k := range v.active {
@@ -62,7 +62,7 @@ func (v *visit) hint(a *active, g degrade.Gate) (h degrade.Hint, err error) {
 
 // subjectOf is the request as gates see it. It is part of the visit, as it would be allocated for each call otherwise.
 func (v *visit) subjectOf(a *active) *degrade.Subject {
-	v.subject = degrade.Subject{Request: &v.req, Key: a.counted(), Cost: a.cost, Now: v.now}
+	v.subject = degrade.Subject{Request: &v.req, Key: a.counted(), Cost: a.cost, Now: v.now, Again: v.asked > 0}
 	return &v.subject
 }
 

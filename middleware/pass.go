@@ -169,6 +169,7 @@ type visit struct {
 	subject  degrade.Subject // for gates
 	told     bool            // the fields are on the response
 	asked    int             // how often the policies have refused and their chains were asked
+	proceeds bool            // it is decided by those policies alone that have not refused it
 	answer   answer          // what a chain wants the refusal to say
 	degraded *degrade.Info   // the request proceeds degraded
 	began    time.Time       // when the time began that the request takes
@@ -244,7 +245,7 @@ func (v *visit) done() {
 	clear(v.ended)
 	v.active, v.takes, v.bounds, v.items, v.ended = v.active[:0], v.takes[:0], v.bounds[:0], v.items[:0], v.ended[:0]
 	v.look, v.alone, v.waits, v.lowered, v.open, v.told = false, false, false, false, false, false
-	v.long = false
+	v.long, v.proceeds = false, false
 	v.text, v.asked, v.answer, v.degraded, v.subject = "", 0, answer{}, nil, degrade.Subject{}
 	visits.Put(v)
 }

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -283,4 +284,120 @@ func TestDenialOfRequest(t *testing.T) {
 	}
 	require.Equal(t, "/things/{id}", route)
 	require.Equal(t, "ip=192.0.2.7", client)
+}
+
+// A policy that gives units back has none to give for a request it has not let in, and what other policies have given for it
+// comes back in full.
+func TestProceedPastRefund(t *testing.T) {
+	g := guardOf(t,
+		policy{Name: "whole", InFlight: 5, Key: keyfunc.Global()},
+		policy{Name: "a", Limit: limiter.PerDay(1), Refund: failed, Degrade: outcome(degrade.Proceed)})
+	for k := range 20 {
+		status := []int{200, 500}[k%2]
+		require.Equal(t, status, serve(g, request("GET", "/"), answer(status)).Code)
+	}
+	free(t, g, 5)
+}
+
+// A place among those held back is given back once.
+func TestPlaceOnce(t *testing.T) {
+	var most, now int
+	g := newGuard(t, config{MaxWaiting: 1, Policies: byIP(policy{Name: "a", Limit: limiter.PerDay(1), Degrade: degrade.Func(
+		func(_ http.ResponseWriter, _ *http.Request, d *degrade.Denial) degrade.Outcome {
+			leave, ok := d.Place()
+			if !ok {
+				return degrade.Skip
+			}
+			now++
+			most = max(most, now)
+			leave()
+			now--
+			leave()
+			return degrade.Skip
+		})})})
+	for range 5 {
+		get(g, "192.0.2.7")
+	}
+	held := 0
+	g2 := newGuard(t, config{MaxWaiting: 1, Policies: byIP(policy{Name: "a", Limit: limiter.PerDay(1), Degrade: degrade.Func(
+		func(_ http.ResponseWriter, _ *http.Request, d *degrade.Denial) degrade.Outcome {
+			first, ok := d.Place()
+			require.True(t, ok)
+			first()
+			first()
+			if _, ok := d.Place(); ok {
+				held++
+			}
+			if _, ok := d.Place(); ok {
+				held++
+			}
+			return degrade.Skip
+		})})})
+	get(g2, "192.0.2.7")
+	get(g2, "192.0.2.7")
+	require.Equal(t, 1, held)
+	require.Equal(t, 1, most)
+}
+
+// The default budget goes by the policy's rate where it has one, also where the bound in flight refuses.
+func TestDefaultBudgetOfBound(t *testing.T) {
+	g := guardOf(t, policy{Name: "a", Limit: limiter.PerHour(3), InFlight: 1, Degrade: affords{}})
+	p := g.Enter(httptest.NewRecorder(), request("GET", "/"), middleware.Entry{})
+	require.True(t, p.Proceed())
+	codes := map[int]int{}
+	for range 100 {
+		codes[get(g, "192.0.2.7").Code]++
+	}
+	require.Equal(t, map[int]int{200: 30, 503: 70}, codes)
+	p.Leave(200)
+}
+
+// affords serves as long as it can afford to.
+type affords struct{}
+
+func (affords) Spends()      {}
+func (affords) Mode() string { return degrade.ModeStatic }
+func (affords) Degrade(_ http.ResponseWriter, r *http.Request, d *degrade.Denial) degrade.Outcome {
+	if d.Afford(r.Context()) {
+		return degrade.Done
+	}
+	return degrade.Skip
+}
+
+// What a strict gate has shut no handler lets through, and who comes back after a wait is asked about again.
+func TestStrictGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shut := false
+		x := newGate(func(s *degrade.Subject) degrade.Hint {
+			require.Equal(t, shut, s.Again)
+			return degrade.Hint{Shut: shut, Cause: degrade.Capacity, Strict: true}
+		})
+		hold := degrade.Func(func(_ http.ResponseWriter, _ *http.Request, d *degrade.Denial) degrade.Outcome {
+			if d.Asked > 1 {
+				return degrade.Proceed
+			}
+			time.Sleep(time.Hour)
+			shut = true
+			return degrade.Again
+		})
+		g := guardOf(t, policy{Name: "a", Limit: limiter.PerMinute(1), Degrade: degrade.First(hold, x)})
+		require.Equal(t, 200, get(g, "192.0.2.7").Code)
+		w := get(g, "192.0.2.7")
+		require.Equal(t, 503, w.Code)
+		require.Contains(t, w.Body.String(), "Only reads are served")
+		require.Equal(t, 1, left(t, g, request("GET", "/"), "a"))
+	})
+}
+
+// A write that proceeds degraded is shown to recorders, for what it changes; a read is not.
+func TestRecorderOfDegradedWrites(t *testing.T) {
+	var got []string
+	rec := recording{Func: proceeds, record: func(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func(bool)) {
+		return w, func(ok bool) { got = append(got, fmt.Sprint(r.Method, " ", ok)) }
+	}}
+	g := guardOf(t, policy{Name: "a", Limit: limiter.PerDay(1), Degrade: rec})
+	for _, method := range []string{"GET", "GET", "PUT", "HEAD", "OPTIONS", "DELETE"} {
+		require.Equal(t, 200, serve(g, request(method, "/"), ok).Code)
+	}
+	require.Equal(t, []string{"GET true", "PUT true", "DELETE true"}, got)
 }
