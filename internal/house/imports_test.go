@@ -70,7 +70,8 @@ var rules = []rule{
 	{folder: "observe", own: []string{"limiter", internal}},
 	{folder: "observe/files"}, // files, and their tests
 	{folder: "observe/prom", own: []string{"limiter", internal}, foreign: []string{prom}},
-	{folder: "client", own: []string{"limiter", "keyfunc", "response", internal}},
+	// Outgoing calls: fields are read by a library, and a destination that is down is left alone by one.
+	{folder: "client", own: []string{"limiter", "keyfunc", "response", internal}, foreign: []string{"github.com/dunglas/httpsfv", "github.com/sony/gobreaker/v2"}},
 	// How a client's wishes are read.
 	{folder: "internal/negotiate", foreign: []string{"golang.org/x/text"}},
 	// What the limiters on Redis share, and the servers their tests start.
