@@ -57,7 +57,7 @@ const (
 	// EventReload: a new set of policies was applied or refused, or what is in force is again what its source has. Name (the
 	// source), Hash, Err; Reason is [ReasonOK], [ReasonInvalid] or [ReasonUnavailable].
 	EventReload
-	// EventLease: quota leased to this process. Policy, Keys (leases held).
+	// EventLease: quota leased to this process. Name, Policy, Keys (leases held), Leases.
 	EventLease
 	// EventAdapt: an adaptive limit moved. Policy, Decision.Limit (the new one; a bound on requests in flight has a Burst and
 	// no Period), Reason.
@@ -151,5 +151,6 @@ type Event struct {
 	Duration time.Duration
 	Keys     int64
 	Overflow int64
+	Leases   *Leases // nil: not told
 	Err      error
 }

@@ -128,7 +128,7 @@ func (l *Limiter) enter(key limiter.Key, limit limiter.Limit) *entry {
 		if q, due := v.node.leave(l.now()); due {
 			l.start(v, q)
 		}
-		l.retired.add(&v.node.counted)
+		l.retire(v)
 		v.mu.Unlock()
 	}
 	return e

@@ -55,6 +55,14 @@ func (l *Limiter) isStopped() bool {
 
 // answered tells the node and those who wait what came of a call. e is locked.
 func (l *Limiter) answered(e *entry, now, seq int64, r reply, err error) {
+	defer func() {
+		switch {
+		case e.dead:
+			l.retire(e)
+		case e.node.recorded > 0 || l.observer != nil:
+			l.hold(e)
+		}
+	}()
 	if err != nil {
 		e.err = err
 		l.finish(e, now, e.node.fail(now, seq), err)
@@ -65,9 +73,6 @@ func (l *Limiter) answered(e *entry, now, seq int64, r reply, err error) {
 		e.node.drop(now)
 	}
 	l.finish(e, now, settled, nil)
-	if e.node.recorded > 0 && !e.dead {
-		l.hold(e)
-	}
 }
 
 // finish lets those go who need not wait any more. e is locked.

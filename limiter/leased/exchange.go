@@ -109,6 +109,10 @@ func (n *node) reply(now, seq int64, r reply) (settled []*waiter) {
 		n.level.frac, _ = mulDiv(n.level.frac, n.period, sent.period)
 	}
 	ready := min(r.grant, sent.spend)
+	was := lateness{bound: float64(sent.rate) / float64(sent.period) * float64(now-n.sentAt) / 1000}
+	was.late = min(float64(ready), was.bound)
+	n.counted.raise(was)
+	n.recent.raise(was)
 	leased := r.grant - ready
 	if deadline := n.sentAt + n.life/100*99*1000; now < deadline {
 		n.deadline = deadline

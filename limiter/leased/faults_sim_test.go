@@ -85,6 +85,7 @@ func TestDelaysAreAllTheSlack(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		runs = 4
 	}
+	late := 0.0
 	for run := range runs {
 		l := limiter.PerSecond(2000)
 		net := hostile
@@ -95,7 +96,19 @@ func TestDelaysAreAllTheSlack(t *testing.T) {
 		w.runUntil(5 * time.Second)
 		r := w.result(5 * time.Second)
 		require.LessOrEqual(t, r.over, float64(l.Rate)*r.longest.Seconds()+1, "run %d: %v", run, r)
+
+		// It is what the nodes tell: no more than all they say they were late by, and than the longest bound.
+		sum, bound := 0.0, 0.0
+		for _, s := range w.nodes {
+			s.lateness.raise(s.counted.lateness)
+			require.LessOrEqual(t, s.lateness.late, s.lateness.bound)
+			sum, bound = sum+s.lateness.late, max(bound, s.lateness.bound)
+		}
+		require.LessOrEqual(t, r.over, sum+1, "run %d: %v", run, r)
+		require.LessOrEqual(t, r.over, bound+1, "run %d: %v", run, r)
+		late += sum
 	}
+	require.Positive(t, late)
 }
 
 // A replica that takes over has not heard of the last grants: they are granted again, and no more than those.

@@ -34,8 +34,8 @@ type Config struct {
 	// MaxKeys bounds the keys this process knows of. Beyond it those that were not asked for give back what they hold and are
 	// forgotten. Zero: 100,000.
 	MaxKeys int
-	// Observer sees an EventStore for each call to Redis, and an EventLease when the number of leases held for a policy has
-	// changed; nil: nobody.
+	// Observer sees an EventStore for each call to Redis, and for each policy that is in use an EventLease about every Sync and
+	// a last one when there are no leases any more; nil: nobody.
 	Observer limiter.Observer
 	// Logger is told when Redis stops answering, with the cause, and when it answers again; nil: [slog.Default]. An Observer
 	// that is a [limiter.StateLogger] is told instead.
@@ -78,7 +78,9 @@ type Limiter struct {
 	running sync.WaitGroup
 	holders map[*entry]struct{} // those that may have something to give back
 	timer   *time.Timer
-	told    map[string]int64 // leases per policy, as last told
+
+	telling sync.Mutex          // the events of leases are in order
+	told    map[string]struct{} // policies that were last told to have leases
 }
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
@@ -113,7 +115,7 @@ func New(c Config) (*Limiter, error) {
 	}
 	l := &Limiter{
 		prefix: c.Prefix, sync: c.Sync, observer: c.Observer, name: c.Name, base: time.Now(),
-		id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), holders: map[*entry]struct{}{}, told: map[string]int64{},
+		id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), holders: map[*entry]struct{}{}, told: map[string]struct{}{},
 	}
 	l.wall = l.base.UnixNano()
 	l.table.init(c.MaxKeys)
@@ -164,7 +166,9 @@ func (l *Limiter) Close() error {
 	}
 	l.mu.Unlock()
 	l.running.Wait()
-	l.giveBack(context.Background(), l.leaving(l.table.all(), (*node).leave))
+	all := l.table.all()
+	l.giveBack(context.Background(), l.leaving(all, (*node).leave))
+	l.tellLast(all)
 	return l.store.close()
 }
 

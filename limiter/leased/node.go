@@ -51,13 +51,21 @@ type node struct {
 	sync    int64 // ns
 	random  func() uint64
 	counted counts
+	recent  lateness // since it was last fetched
 }
 
-// counts are what a node did since they were last fetched.
+// counts are what a node did.
 type counts struct {
 	local, calls, failed      uint64
 	granted, returned, wasted uint64 // tokens; wasted: leased or granted, and never spent
+	lateness
 }
+
+// lateness is the most that one reply may have let pass above the limit, and the most that any could have: tokens that were waited
+// for pass when the reply is here, and were counted at some instant of the call.
+type lateness struct{ late, bound float64 }
+
+func (l *lateness) raise(o lateness) { l.late, l.bound = max(l.late, o.late), max(l.bound, o.bound) }
 
 // verdict is what becomes of an arrival.
 type verdict uint8

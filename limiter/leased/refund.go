@@ -52,5 +52,5 @@ func (l *Limiter) forget(key *limiter.Key) {
 	defer e.mu.Unlock()
 	e.dead = true
 	e.node.drop(l.now())
-	l.retired.add(&e.node.counted)
+	l.retire(e)
 }

@@ -16,6 +16,8 @@ type Stats struct {
 	// Slowest is the longest call that got an answer. What passes in an interval, measured at the processes, may be above the
 	// promise by what comes back in that time.
 	Slowest time.Duration
+	// Late and LateBound are those of [limiter.Leases], since the limiter was made.
+	Late, LateBound float64
 
 	Local    uint64 // decisions without a call
 	Calls    uint64 // calls for tokens, and to give some back
@@ -47,6 +49,7 @@ func (l *Limiter) Stats() Stats {
 	}
 	s.Local, s.Calls, s.Failed = sum.local, sum.calls, sum.failed
 	s.Granted, s.Returned, s.Stranded = sum.granted, sum.returned, sum.wasted
+	s.Late, s.LateBound = sum.late, sum.bound
 	return s
 }
 
@@ -57,23 +60,65 @@ func (c *counts) add(o *counts) {
 	c.granted += o.granted
 	c.returned += o.returned
 	c.wasted += o.wasted
+	c.raise(o.lateness)
 }
 
-// retired are the counts of keys that were forgotten.
+// since returns what came after o. Maxima stay.
+func (c counts) since(o *counts) counts {
+	c.local -= o.local
+	c.calls -= o.calls
+	c.failed -= o.failed
+	c.granted -= o.granted
+	c.returned -= o.returned
+	c.wasted -= o.wasted
+	return c
+}
+
+// retired are the counts of keys that were forgotten, and what of them nobody was told yet.
 type retired struct {
-	mu  sync.Mutex
-	sum counts
+	mu     sync.Mutex
+	sum    counts
+	untold map[string]*counts // by policy; nil where nobody listens
 }
 
-func (r *retired) add(c *counts) {
+// retire takes over the counts of an entry that is not in the table any more. e is locked.
+func (l *Limiter) retire(e *entry) {
+	r := &l.retired
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sum.add(c)
-	*c = counts{}
+	r.sum.add(&e.node.counted)
+	if l.observer != nil {
+		more := e.untold()
+		if r.untold[e.key.Space] == nil {
+			if r.untold == nil {
+				r.untold = map[string]*counts{}
+			}
+			r.untold[e.key.Space] = &counts{}
+		}
+		r.untold[e.key.Space].add(&more)
+	}
+	e.node.counted, e.told = counts{}, counts{}
 }
 
 func (r *retired) get() counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sum
+}
+
+// fetch returns what nobody was told yet, once.
+func (r *retired) fetch() map[string]*counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	untold := r.untold
+	r.untold = nil
+	return untold
+}
+
+// untold returns what an entry did since it was last told, once. e is locked.
+func (e *entry) untold() counts {
+	more := e.node.counted.since(&e.told)
+	more.lateness = e.node.recent
+	e.told, e.node.recent = e.node.counted, lateness{}
+	return more
 }

@@ -36,7 +36,7 @@ func (l *Limiter) sweep() {
 	l.mu.Unlock()
 
 	now := l.now()
-	leases := map[string]int64{}
+	found := l.news()
 	for _, e := range holders {
 		e.mu.Lock()
 		e.node.expire(now)
@@ -46,42 +46,106 @@ func (l *Limiter) sweep() {
 			delete(l.holders, e)
 			l.mu.Unlock()
 		case e.node.held > 0:
-			leases[e.key.Space]++
+			n := found.of(e.key.Space)
+			n.leases++
+			n.units += e.node.held
+			n.staleness = max(n.staleness, time.Duration(now-e.node.knownAt))
+		}
+		if l.observer != nil && !e.dead { // else what it did is among the retired
+			more := e.untold()
+			found.of(e.key.Space).add(&more)
 		}
 		e.mu.Unlock()
 	}
 	back := l.leaving(holders, (*node).idle)
-	changed := l.report(leases)
-	for space, n := range changed {
-		l.tell(limiter.Event{Kind: limiter.EventLease, Time: time.Now(), Name: l.name, Policy: space, Keys: n})
-	}
+	l.schedule(found)
+	l.tellNews(found)
 	l.giveBack(context.Background(), back)
 }
 
-// report sets the timer again, and returns whose number of leases has changed.
-func (l *Limiter) report(leases map[string]int64) map[string]int64 {
+// news are what a sweep has found, by policy.
+type news map[string]*found
+
+type found struct {
+	leases, units int64
+	staleness     time.Duration
+	counts
+}
+
+func (n news) of(space string) *found {
+	f := n[space]
+	if f == nil {
+		f = &found{}
+		n[space] = f
+	}
+	return f
+}
+
+// news begins with the keys that were forgotten.
+func (l *Limiter) news() news {
+	n := news{}
+	for space, counted := range l.retired.fetch() {
+		n.of(space).add(counted)
+	}
+	return n
+}
+
+// schedule sets the timer again, unless there is nothing to come.
+func (l *Limiter) schedule(found news) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	changed := map[string]int64{}
-	for space, n := range leases {
-		if l.told[space] != n {
-			l.told[space], changed[space] = n, n
-		}
-	}
-	for space := range l.told {
-		if leases[space] == 0 {
-			delete(l.told, space)
-			changed[space] = 0
-		}
-	}
 	switch {
 	case l.stopped:
-	case len(l.holders) == 0 && len(l.told) == 0:
+	case len(l.holders) == 0 && len(found) == 0:
 		l.timer = nil
 	default:
 		l.timer = time.AfterFunc(l.sync, l.sweep)
 	}
-	return changed
+}
+
+// tellNews shows what is new of each policy: numbers that changed, and that the last lease is gone.
+func (l *Limiter) tellNews(all news) {
+	if l.observer == nil {
+		return
+	}
+	l.telling.Lock()
+	defer l.telling.Unlock()
+	for space := range l.told {
+		all.of(space)
+	}
+	for space, f := range all {
+		if f.leases == 0 {
+			if _, was := l.told[space]; !was && f.counts == (counts{}) {
+				continue
+			}
+			delete(l.told, space)
+		} else {
+			l.told[space] = struct{}{}
+		}
+		l.tell(limiter.Event{
+			Kind: limiter.EventLease, Time: time.Now(), Name: l.name, Policy: space, Keys: f.leases, Leases: &limiter.Leases{
+				Units: f.units, Staleness: f.staleness, Local: f.local, Calls: f.calls,
+				Granted: f.granted, Returned: f.returned, Stranded: f.wasted, Late: f.late, LateBound: f.bound,
+			},
+		})
+	}
+}
+
+// tellLast tells what came since the last sweep, and that nothing is held any more.
+func (l *Limiter) tellLast(entries []*entry) {
+	if l.observer == nil {
+		return
+	}
+	all := l.news()
+	for _, e := range entries {
+		e.mu.Lock()
+		if !e.dead {
+			more := e.untold()
+			all.of(e.key.Space).add(&more)
+		}
+		e.mu.Unlock()
+	}
+	l.tellNews(all)
 }
 
 // leaving asks entries for the calls by which they give back what they hold.

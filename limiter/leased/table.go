@@ -20,7 +20,8 @@ type entry struct {
 	dead  bool // not in the table any more
 	limit limiter.Limit
 	node  *node
-	err   error // why the last call failed
+	err   error  // why the last call failed
+	told  counts // to the observer
 }
 
 // table finds entries. Its locks are never held while an entry's is taken, but for a try.

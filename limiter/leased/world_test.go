@@ -49,14 +49,15 @@ type network struct {
 
 type simNode struct {
 	*node
-	w       *world
-	k       int
-	cut     int64 // partitioned until
-	dead    bool
-	came    int64
-	went    int64
-	changed *terms
-	longest int64 // of its round trips
+	w        *world
+	k        int
+	cut      int64 // partitioned until
+	dead     bool
+	came     int64
+	went     int64
+	changed  *terms
+	longest  int64 // of its round trips
+	lateness       // of those it was before
 }
 
 type event struct {
@@ -128,6 +129,9 @@ func (w *world) name() string {
 }
 
 func (s *simNode) reboot() {
+	if s.node != nil {
+		s.lateness.raise(s.counted.lateness)
+	}
 	s.node = newNode(newTerms(s.w.limit, s.w.sync), int64(s.w.sync), s.w.now, s.w.name, s.w.rng.Uint64)
 }
 
