@@ -12,11 +12,13 @@ import (
 const (
 	maxMarks    = 250_000 // bytes that end or begin something: newlines, brackets, commas, colons, dashes
 	maxDepth    = 64
-	maxEntries  = 10_000  // of one list or mapping
-	maxEmpty    = 1_000   // values that are left out
-	maxTags     = 100     // none is understood anyway
-	maxVisited  = 300_000 // values, with those of aliases as often as they are named
-	maxFindings = 100     // told of errors, and as many of warnings
+	maxEntries  = 10_000      // of one list or mapping
+	maxEmpty    = 1_000       // values that are left out
+	maxTags     = 100         // none is understood anyway
+	maxVisited  = 300_000     // values, with those of aliases as often as they are named
+	maxText     = 8 << 20     // bytes of values and names, likewise
+	maxPaths    = 8 * maxText // bytes of the names around each of them
+	maxFindings = 100         // told of errors, and as many of warnings
 )
 
 // marks counts what can begin a token, before there are any. It is right within a factor of two.
@@ -36,8 +38,10 @@ func marks(data []byte) (n int) {
 
 // bounds looks at the tokens of a document before anything that recurs or takes quadratic time does.
 type bounds struct {
-	flow   []int   // entries of each open bracket
+	flow   []level // of each open bracket
 	block  []level // by column, outside of brackets
+	around int     // bytes of the names around
+	paths  int     // sum of that over all tokens: the parser keeps the path of every node
 	empty  int
 	tags   int
 	second *token.Token // begins a second document
@@ -47,8 +51,27 @@ type bounds struct {
 	directive int // the line of the last one
 }
 
-// level is what begins at one column.
-type level struct{ column, keys, dashes int }
+// level is what is in one bracket, or begins at one column; name is the length of the last name.
+type level struct{ column, keys, dashes, name int }
+
+// named notes the name of what comes next in a level.
+func (b *bounds) named(l *level, name *token.Token) {
+	length := 0
+	if name != nil {
+		length = len(name.Value)
+	}
+	b.around += length - l.name
+	l.name = length
+}
+
+// left notes the end of the last of levels, if there is one.
+func (b *bounds) left(levels []level) []level {
+	if len(levels) == 0 {
+		return levels
+	}
+	b.around -= levels[len(levels)-1].name
+	return levels[:len(levels)-1]
+}
 
 // check returns what is too much and where, "" if nothing is.
 func (b *bounds) check(tokens token.Tokens) (*token.Token, string) {
@@ -64,13 +87,13 @@ func (b *bounds) check(tokens token.Tokens) (*token.Token, string) {
 		many := false
 		switch t.Type {
 		case token.SequenceStartType, token.MappingStartType:
-			b.flow = append(b.flow, 1)
+			b.flow = append(b.flow, level{keys: 1})
 		case token.SequenceEndType, token.MappingEndType:
-			b.flow = b.flow[:max(0, len(b.flow)-1)]
+			b.flow = b.left(b.flow)
 		case token.CollectEntryType:
 			if n := len(b.flow); n > 0 {
-				b.flow[n-1]++
-				many = b.flow[n-1] > maxEntries
+				b.flow[n-1].keys++
+				many = b.flow[n-1].keys > maxEntries
 			}
 		case token.TagType:
 			b.tags++
@@ -83,9 +106,17 @@ func (b *bounds) check(tokens token.Tokens) (*token.Token, string) {
 				column = before.Position.Column
 			}
 			many = b.entry(column, 1, 0)
+			if n := len(b.flow); n > 0 {
+				b.named(&b.flow[n-1], before)
+			} else {
+				b.named(&b.block[len(b.block)-1], before)
+			}
 			b.count(t, next, column, true)
 		}
+		b.paths += b.around
 		switch {
+		case b.paths > maxPaths:
+			return t, fmt.Sprintf("the names around what stands here have more than %d bytes together", maxPaths)
 		case many:
 			return t, fmt.Sprintf("more than %d entries", maxEntries)
 		case len(b.flow)+len(b.block) > maxDepth:
@@ -117,7 +148,7 @@ func (b *bounds) entry(column, keys, dashes int) (many bool) {
 		return false
 	}
 	for len(b.block) > 0 && b.block[len(b.block)-1].column > column {
-		b.block = b.block[:len(b.block)-1]
+		b.block = b.left(b.block)
 	}
 	if n := len(b.block); n == 0 || b.block[n-1].column < column {
 		b.block = append(b.block, level{column: column})

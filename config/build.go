@@ -42,6 +42,10 @@ type Deps struct {
 	// Copies makes the store of recorded responses of a policy; nil: memory. It is called at every Build, and the store of
 	// a policy lives on where its settings of cache stay.
 	Copies func(policy string) degrade.Store
+	// Credentials are where registered functions read who a caller is: a request field such as X-Tenant, or as in keys
+	// header:X-Tenant, query:tenant and cookie:tenant. No cache of the document serves one caller what it recorded for
+	// another; what keys name in the document itself is known.
+	Credentials []string
 
 	// Central makes the limiter of mode central, Local that of mode local. Each is called at every [Build] that needs it and
 	// returns the same limiter for the same Store, so that counters live on; package config/stores has both. An error
@@ -87,10 +91,15 @@ type builder struct {
 	deps    Deps
 	keys    keyParser
 	found   Findings
-	where   Store           // of counters
-	leased  bool            // the policy at hand is
-	missing map[string]bool // modes that the application does not have, once told
-	secrets source          // those that are not in the document
+	where   Store  // of counters
+	leased  bool   // the policy at hand is
+	who     askers // what tells callers apart
+	statics map[string]degrade.Handler
+	files   *meteredFiles
+	// noCaches: there are too many, and that has been told.
+	noCaches bool
+	missing  map[string]bool // modes that the application does not have, once told
+	secrets  source          // those that are not in the document
 }
 
 func (b *builder) add(warning bool, path, id, suggestion, format string, args ...any) {
@@ -135,6 +144,8 @@ func (b *builder) config() middleware.Config {
 	cfg.Exempt = b.match("exempt", d.Exempt)
 	b.secret()
 	b.where = b.store()
+	b.who = b.askers()
+	b.caches()
 	names := make(map[string]int)
 	for k := range d.Policies {
 		at := fmt.Sprintf("policies[%d]", k)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -72,6 +73,9 @@ func (b *builder) named(at, name string) degrade.Handler {
 	return h
 }
 
+// needBudget are the handlers that serve requests, or take work to answer: without bounds they would undo the limit.
+var needBudget = []string{"cache", "read_only", "flag"}
+
 // within puts a handler into its budget, if it has one.
 func (b *builder) within(at string, limit Limit, h degrade.Handler) degrade.Handler {
 	if limit == "" || h == nil {
@@ -79,6 +83,10 @@ func (b *builder) within(at string, limit Limit, h degrade.Handler) degrade.Hand
 	}
 	l, ok := b.parseLimit(at+".limit", string(limit))
 	if !ok {
+		return nil
+	}
+	if name := at[strings.LastIndexByte(at, '.')+1:]; l == limiter.Unlimited && slices.Contains(needBudget, name) {
+		b.add(false, at+".limit", Conflict, "Say how much may proceed, such as 60/m.", "without a number there is no budget: %s would serve whatever the policy refuses", name)
 		return nil
 	}
 	return degrade.Within(l, h)
@@ -123,12 +131,12 @@ var settingNames = strings.NewReplacer(
 
 func (b *builder) cache(at string, p *Policy, c *Cache) degrade.Handler {
 	partition, ok := b.keyOf(at+".partition", c.Partition)
-	if !ok {
+	if !b.mixes(at, c) || !ok || b.noCaches {
 		return nil
 	}
 	cfg := degrade.PagesConfig{
 		MaxBytes: int64(c.MaxBytes), MaxPage: c.MaxPage, MaxStale: orOff(c.MaxStale), MaxStaleIfError: orOff(c.MaxStaleIfError), Statuses: c.Statuses,
-		Partition: partition, PartitionName: strings.Join(c.Partition, ","), Credentials: c.Credentials, IgnoreCookies: c.IgnoreCookies, Query: c.Query, Flushed: c.Flushed,
+		Partition: partition, PartitionName: strings.Join(c.Partition, ","), Credentials: b.who.credentials(c.Credentials), IgnoreCookies: c.IgnoreCookies, Query: c.Query, Flushed: c.Flushed,
 	}
 	cfg.Log = b.deps.Logger
 	if b.deps.Copies != nil {
@@ -172,10 +180,19 @@ func (b *builder) readOnly(at string, r *ReadOnly) degrade.Handler {
 }
 
 func (b *builder) static(at string, s *Static) degrade.Handler {
-	cfg := degrade.StaticConfig{Status: s.Status, CacheControl: s.CacheControl, FS: b.deps.Files}
-	if cfg.FS == nil {
-		cfg.FS = noFiles{}
+	if b.files == nil {
+		b.files = &meteredFiles{files: b.deps.Files, left: maxFiles}
 	}
+	settings := *s
+	settings.Limit = ""
+	same, err := json.Marshal(settings)
+	if err != nil { // never: texts and numbers
+		panic("config: " + err.Error())
+	}
+	if h, known := b.statics[string(same)]; known { // an alias costs no body of its own
+		return h
+	}
+	cfg := degrade.StaticConfig{Status: s.Status, CacheControl: s.CacheControl, FS: b.files}
 	for name, v := range s.Headers {
 		if cfg.Header == nil {
 			cfg.Header = make(http.Header)
@@ -205,14 +222,47 @@ func (b *builder) static(at string, s *Static) degrade.Handler {
 	if !ok {
 		return nil
 	}
-	return b.checked(at, degrade.Static(cfg))
+	h := b.checked(at, degrade.Static(cfg))
+	if h != nil {
+		if b.statics == nil {
+			b.statics = make(map[string]degrade.Handler)
+		}
+		b.statics[string(same)] = h
+	}
+	return h
 }
 
-// noFiles has no files.
-type noFiles struct{}
+// maxFiles is how many bytes of files the contents of a document may have together: each is named in a few, and held.
+const maxFiles = 64 << 20
 
-func (noFiles) Open(name string) (fs.File, error) {
-	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+// meteredFiles are the files of the application, as many bytes of them as are left; nil: none.
+type meteredFiles struct {
+	files fs.FS
+	left  int64
+}
+
+func (m *meteredFiles) Open(name string) (fs.File, error) {
+	if m.files == nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	f, err := m.files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &meteredFile{File: f, left: &m.left}, nil
+}
+
+type meteredFile struct {
+	fs.File
+	left *int64
+}
+
+func (f *meteredFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	if *f.left -= int64(n); *f.left < 0 {
+		return 0, fmt.Errorf("the files of all contents have more than %d bytes together", int64(maxFiles))
+	}
+	return n, err
 }
 
 func (b *builder) shed(at string, s *Shed) degrade.Handler {

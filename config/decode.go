@@ -18,6 +18,8 @@ type decoder struct {
 	anchors map[string]ast.Node
 	merges  map[ast.Node][]named // what has been merged once
 	visited int
+	text    int // bytes of values and names
+	paths   int // bytes of where they stand
 }
 
 func (d *decoder) add(p place, f Finding) {
@@ -30,6 +32,11 @@ func (d *decoder) add(p place, f Finding) {
 
 // full tells that enough has been found; finish tells that there is more. What is behind costs nothing.
 func (d *decoder) full() bool { return len(d.found) > maxFindings }
+
+// over tells that nothing is looked at any more.
+func (d *decoder) over() bool {
+	return d.full() || d.visited > maxVisited || d.text > maxText || d.paths > maxPaths
+}
 
 func (d *decoder) wrong(n ast.Node, path, id, suggestion, format string, args ...any) {
 	d.add(placeOf(first(n)), Finding{ID: id, Path: path, Message: fmt.Sprintf(format, args...), Suggestion: suggestion})
@@ -58,11 +65,29 @@ func (d *decoder) note(n ast.Node) {
 
 // visit counts nodes that are looked at, those of aliases as often as they are named. false: enough.
 func (d *decoder) visit(n ast.Node, path string, count int) bool {
-	if d.visited > maxVisited || d.full() {
+	if d.over() {
 		return false
 	}
 	if d.visited += count; d.visited > maxVisited {
 		d.wrong(n, path, TooLarge, "", "the document has more than %d values", maxVisited)
+		return false
+	}
+	return true
+}
+
+// spend counts the bytes of a value or a name, and of its path, which is kept: those of aliases as often as they are named.
+// false: enough.
+func (d *decoder) spend(n ast.Node, path string, text int) bool {
+	if d.over() {
+		return false
+	}
+	d.text, d.paths = d.text+text, d.paths+len(path)
+	switch {
+	case d.text > maxText:
+		d.wrong(n, "", TooLarge, "", "the values and names of the document have more than %d bytes, with those of aliases as often as they are named", maxText)
+		return false
+	case d.paths > maxPaths:
+		d.wrong(n, "", TooLarge, "", "the names around the values of the document have more than %d bytes together", maxPaths)
 		return false
 	}
 	return true
@@ -287,10 +312,10 @@ func (d *decoder) fields(n ast.Node, path string, v reflect.Value) {
 	known := fieldsOf(v.Type())
 	seen := make(map[string]bool)
 	for _, pair := range pairs {
-		if d.full() {
+		name := pair.name
+		if !d.spend(pair.Key, path, len(name)) {
 			return
 		}
-		name := pair.name
 		at := join(path, name)
 		f, ok := known.byName[name]
 		switch {
@@ -332,10 +357,10 @@ func (d *decoder) entries(n ast.Node, path string, v reflect.Value, rules rules)
 	}
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(pairs)))
 	for _, pair := range pairs {
-		if d.full() {
+		name := pair.name
+		if !d.spend(pair.Key, path, len(name)) {
 			return
 		}
-		name := pair.name
 		at := join(path, name)
 		switch {
 		case name == "" || strings.ContainsFunc(name, unprintable) || strings.ContainsAny(name, "\n\t"):
@@ -366,6 +391,9 @@ func (d *decoder) elements(n ast.Node, path string, v reflect.Value, rules rules
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(list.Values), len(list.Values)))
 	for k, x := range list.Values {
+		if d.over() {
+			return
+		}
 		d.value(x, fmt.Sprintf("%s[%d]", path, k), v.Index(k), noRules)
 	}
 }

@@ -25,6 +25,7 @@ type Document struct {
 	Response        *Response    `yaml:"response" about:"how responses look"`
 	Exempt          *Match       `yaml:"exempt" about:"requests that no policy looks at, such as health checks"`
 	MaxWaiting      *Count       `yaml:"max_waiting" about:"the most requests held for their turn at once: 1 or more, or off; default 1024"`
+	MaxCacheBytes   int          `yaml:"max_cache_bytes" rules:"min=65536,max=1000000000000" about:"what the caches of all policies may hold together: the sum of their max_bytes, at most 1000 caches; default 4294967296 (4 GiB)"`
 	CountPreflights bool         `yaml:"count_preflights" about:"policies see CORS preflights too"`
 	KeySecret       string       `yaml:"key_secret" rules:"secret" about:"secret of hmac(…), 16 bytes or more, or ${env:NAME}"`
 	KeySecretFile   string       `yaml:"key_secret_file" about:"file that holds the secret of hmac(…)"`

@@ -90,7 +90,7 @@ var places = []struct {
 
 // only are fields of a document that no setting of Go is behind.
 var only = map[string]string{
-	"version": "of the form", "policies.sync": "Sync of leased.Config", "key_secret": "an argument of keyfunc.HMAC", "key_secret_file": "likewise",
+	"version": "of the form", "max_cache_bytes": "the sum of MaxBytes", "policies.sync": "Sync of leased.Config", "key_secret": "an argument of keyfunc.HMAC", "key_secret_file": "likewise",
 	"store.memory": "which store", "store.fallback": "which store", "store.redis.url": "of the client", "store.redis.url_file": "of the client",
 	"policies.degrade.cache": "a handler", "policies.degrade.read_only": "a handler", "policies.degrade.static": "a handler", "policies.degrade.queue": "a handler",
 	"policies.degrade.redirect": "a handler", "policies.degrade.shed": "a handler", "policies.degrade.flag": "a handler", "policies.degrade.func": "a handler",

@@ -27,6 +27,9 @@ func (d *decoder) scalar(n ast.Node, path string, v reflect.Value, rules rules) 
 		d.wrong(n, path, InvalidValue, "", "one value is expected here")
 		return
 	}
+	if !d.spend(n, path, len(text)) {
+		return
+	}
 	shown := fmt.Sprintf("%q", text)
 	if rules.secret {
 		shown = "the value"

@@ -102,11 +102,13 @@ func read(source string) func(*keyfunc.Request) string {
 	}
 }
 
-// Deps registers the names as keys and as plans.
+// Deps registers the names as keys and as plans, and tells caches what callers are told apart by.
 func (n *Names) Deps() config.Deps {
 	d := config.Deps{Keys: make(map[string]keyfunc.Func), Plans: make(map[string]func(*keyfunc.Request) string)}
-	for name, source := range n.sources {
+	for _, name := range slices.Sorted(maps.Keys(n.sources)) {
+		source := n.sources[name]
 		value := read(source)
+		d.Credentials = append(d.Credentials, source)
 		d.Plans[name] = value
 		kind := keyfunc.KindOf(name)
 		d.Keys[name] = func(r *keyfunc.Request) (keyfunc.Key, error) { return r.Key(kind, value(r)), nil }
