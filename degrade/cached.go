@@ -58,11 +58,11 @@ func (c *cached) Inherit(prev Handler) bool {
 	return ok && c.pages != nil && old.pages != nil && c.pages.inherit(old.pages)
 }
 
-func (c *cached) Record(w http.ResponseWriter, r *keyfunc.Request, policy string, _ limiter.Key) (http.ResponseWriter, func(ok bool)) {
+func (c *cached) Record(w http.ResponseWriter, r *keyfunc.Request, policy string, key limiter.Key) (http.ResponseWriter, func(ok bool)) {
 	if c.pages == nil {
 		return w, nil
 	}
-	return c.pages.record(w, r, policy)
+	return c.pages.record(w, r, policy, key)
 }
 
 func (c *cached) Degrade(w http.ResponseWriter, r *http.Request, d *Denial) Outcome {
@@ -107,7 +107,7 @@ func (p *Pages) find(r *keyfunc.Request, d *Denial, wants *directives, now time.
 	}
 	s := p.store.Load()
 	var buf [1024]byte
-	a := p.addressOf(buf[:0], r, d.Policy)
+	a := p.addressOf(buf[:0], r, d.Policy, d.Key)
 	values, cut := fieldsOf(r.Request), s.cut(r.Request)
 	look := func(key string, publicOnly bool) *Page {
 		c, ok := s.Get(key)

@@ -27,6 +27,7 @@ type site struct {
 	h      degrade.Handler
 	policy string
 	route  cacheRoute
+	key    keyfunc.Func // of the policy; nil: it names nobody
 	origin http.HandlerFunc
 }
 
@@ -43,6 +44,17 @@ func (s *site) request(r *http.Request) *keyfunc.Request {
 	return k
 }
 
+func (s *site) keyOf(r *http.Request) limiter.Key {
+	if s.key == nil {
+		return limiter.Key{}
+	}
+	k, err := s.request(r).Resolve(s.key)
+	if err != nil {
+		return limiter.Key{}
+	}
+	return limiter.Key{Space: s.policy, ID: k.String()}
+}
+
 // allow serves an allowed request. ok is what a guard says of the handler.
 func (s *site) allow(r *http.Request) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
@@ -52,7 +64,7 @@ func (s *site) allow(r *http.Request) *httptest.ResponseRecorder {
 
 func (s *site) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("RateLimit", `"default";r=9;t=1`) // as a guard does before the handler
-	w, done := s.h.(degrade.Recorder).Record(w, s.request(r), s.policy, limiter.Key{})
+	w, done := s.h.(degrade.Recorder).Record(w, s.request(r), s.policy, s.keyOf(r))
 	ok := false
 	defer func() {
 		if done != nil {
@@ -71,7 +83,7 @@ func (s *site) refuse(r *http.Request, cause ...degrade.Cause) *httptest.Respons
 	rec := httptest.NewRecorder()
 	rec.Header().Set("RateLimit", `"default";r=0;t=60`)
 	rec.Header().Set("Retry-After", "60")
-	d := &degrade.Denial{Policy: s.policy, Status: 429, RetryAfter: time.Minute, Mode: degrade.ModeCache, Request: s.request(r)}
+	d := &degrade.Denial{Policy: s.policy, Status: 429, RetryAfter: time.Minute, Mode: degrade.ModeCache, Request: s.request(r), Key: s.keyOf(r)}
 	if len(cause) > 0 {
 		d.Cause = cause[0]
 	}

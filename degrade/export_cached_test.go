@@ -2,9 +2,11 @@ package degrade
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
 )
 
 type Directives = directives
@@ -41,10 +43,10 @@ func (p *Page) StaleAt(now time.Time) time.Duration { return p.stale(now) }
 func (p *Pages) Lives(page *Page, now time.Time, cause Cause) bool { return p.lives(page, now, cause) }
 
 // Address is the preimage of the key of the partition, and of what is shared.
-func (p *Pages) Address(r *http.Request, policy string, route string) (private, shared string) {
+func (p *Pages) Address(r *http.Request, policy string, route string, key ...string) (private, shared string) {
 	req := new(keyfunc.Request)
 	req.Reset(r, routed(route), nil)
-	a := p.addressOf(nil, req, policy)
+	a := p.addressOf(nil, req, policy, limiter.Key{ID: strings.Join(key, "|")})
 	return string(a.key), string(a.key[:a.common])
 }
 

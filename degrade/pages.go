@@ -35,21 +35,31 @@ type PagesConfig struct {
 	Statuses []int
 
 	// Partition names the authenticated identity that a request belongs to. Responses to its requests are stored for it
-	// alone unless they say public. Whatever it says must have been verified: who can choose it reads others' pages. A
+	// alone unless they say public. nil is the policy's own key as far as it names more than an address: all parts but ip,
+	// route and all; with it, a request with credentials gets copies of requests with just the same. Whatever it says must have been verified: who can choose it reads others' pages. A
 	// request without one ([keyfunc.ErrNoKey]) goes by its credentials; one whose identity cannot be told, for any other
 	// error or a panic, gets what is public and nothing else.
 	Partition keyfunc.Func
 	// PartitionName says what Partition is, and changes when it does. By it, [Pages] with a Partition are known to have
 	// equal settings when a policy is replaced; without it they start empty.
 	PartitionName string
-	// Credentials are more request fields that tell who asks, beside Authorization, Proxy-Authorization, Cookie, X-Api-Key,
-	// Api-Key, X-Auth-Token and X-Access-Token. So does a client certificate, always.
+	// Credentials are more request fields that tell who asks, beside a client certificate and the fields with
+	//   - a word that begins or ends with account, assertion, auth, cert, consumer, cookie, credential, email, identity, jwt,
+	//     login, oidc, openid, passwd, password, principal, saml, secret, session, signature, token or user;
+	//   - a word bearer, dn, dpop, pwd, sid, sig, sso or uid;
+	//   - a word that ends with key, unless another one is idempotency or cache;
+	//   - the word client beside ssl, tls or mtls.
+	//
+	// Authorization, Cookie, X-Api-Key, Private-Token, Remote-User and X-Forwarded-Client-Cert are such. Words end at whatever
+	// is no letter and no digit, and case does not matter, for programs behind CGI read X_Api_Key as X-Api-Key. Not among them
+	// are Sec-…, User-Agent, and what has a word csrf or xsrf.
 	Credentials []string
 	// IgnoreCookies are names of cookies that make no difference to a response, such as those of analytics. Requests with
-	// no others count as those without.
+	// no others count as those without, if all they have are well-formed.
 	IgnoreCookies []string
 	// Query lists the parameters that tell pages apart; any other makes no difference to a response. nil is the whole query
-	// as sent, and an empty list none of it.
+	// as sent, and an empty list none of it. A parameter that is left out and tells who asks, by the rule of Credentials, is
+	// a credential.
 	Query []string
 
 	// Flushed stores responses too that are flushed while they are written, as reverse proxies do with bodies of unknown
@@ -80,7 +90,7 @@ type Pages struct {
 	maxStale time.Duration
 	ifError  time.Duration // -1: ignored
 	statuses []int
-	creds    []string // canonical
+	creds    []string // as programs behind CGI read them
 	name     string
 	tell     sync.Once
 }
@@ -130,7 +140,7 @@ func NewPages(cfg PagesConfig) *Pages {
 		p.name = defaultCacheName
 	}
 	for _, name := range cfg.Credentials {
-		p.creds = append(p.creds, http.CanonicalHeaderKey(name))
+		p.creds = append(p.creds, unambiguous(name))
 	}
 	store := cfg.Store
 	if store == nil {

@@ -3,23 +3,25 @@ package degrade
 import (
 	"encoding/binary"
 	"errors"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
 )
 
 // asker is who asks, as far as it decides which copies are for them.
 type asker uint8
 
 const (
-	// anonymous: no credentials and no partition. Gets copies made for others like that, and public ones.
+	// anonymous: no credentials and no identity. Gets copies made for others like that, and public ones.
 	anonymous asker = iota
-	// member of a partition: gets copies of it, and public ones.
+	// member of a partition, or known by the policy's key: gets copies of that identity, and public ones.
 	member
-	// stranger: with credentials, and without a partition that would say whose. Gets what is public.
+	// stranger: with credentials, and without anything that would say whose. Gets what is public.
 	stranger
 )
 
@@ -38,7 +40,7 @@ func (a *address) shared() string { return digest(a.key[:a.common]) }
 func (a *address) private() string { return digest(a.key) }
 
 // addressOf appends to buf. It reads everything before a handler runs, as a handler may change the request.
-func (p *Pages) addressOf(buf []byte, r *keyfunc.Request, policy string) address {
+func (p *Pages) addressOf(buf []byte, r *keyfunc.Request, policy string, key limiter.Key) address {
 	b := appendField(buf, policy)
 	b = appendField(b, r.Route())
 	if r.TLS != nil {
@@ -53,12 +55,20 @@ func (p *Pages) addressOf(buf []byte, r *keyfunc.Request, policy string) address
 	b = appendField(b, r.URL.EscapedPath())
 	b, telling := p.appendQuery(b, r.URL)
 	b = appendSteering(b, r.Header)
+	b = appendAmbiguous(b, r.Header)
 	a := address{key: b, common: len(b), asker: anonymous}
-	if telling || p.credentials(r.Request) {
+	credentials := telling || p.credentials(r.Request)
+	if credentials {
 		a.asker = stranger
 	}
-	if p.cfg.Partition != nil {
+	switch {
+	case p.cfg.Partition != nil:
 		p.partition(&a, r)
+	case identifies(key.ID):
+		a.asker, a.key = member, appendIdentity(append(a.key, 0), key.ID) // a partition is never empty
+		if credentials {
+			a.key = p.appendCredentials(a.key, r.Request)
+		}
 	}
 	return a
 }
@@ -93,6 +103,57 @@ func (p *Pages) partition(a *address, r *keyfunc.Request) {
 	}
 }
 
+// addressKind reports whether a part of a policy's key names no caller: an address is shared, and a route is no one at all.
+func addressKind(kind string) bool { return kind == "ip" || kind == "route" || kind == "all" }
+
+// identities returns the parts of a policy's key that name more than an address, one after another. A key that is not
+// spelled by keyfunc, of a StoreKey, names whom it likes. The value of a path parameter cannot be told from others. It is
+// in the path, too, and so tells nothing more apart.
+func identities(id string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for part := range strings.SplitSeq(id, "|") {
+			kind, _, _ := strings.Cut(part, "=")
+			if part != "" && !addressKind(kind) && !yield(part) {
+				return
+			}
+		}
+	}
+}
+
+// identifies reports whether a policy's key names more than an address.
+func identifies(id string) bool {
+	for range identities(id) {
+		return true
+	}
+	return false
+}
+
+func appendIdentity(b []byte, id string) []byte {
+	for part := range identities(id) {
+		b = appendField(b, part)
+	}
+	return append(b, 0)
+}
+
+// appendCredentials appends what a request says of who asks. A policy's key need not be verified, as [PagesConfig].Partition
+// has to be: it may be a field that anybody can send. So who has credentials gets copies of requests with the same.
+func (p *Pages) appendCredentials(b []byte, r *http.Request) []byte {
+	var fields []string
+	for name := range r.Header {
+		if p.credential(name) {
+			fields = append(fields, name)
+		}
+	}
+	b = appendFields(b, r.Header, fields)
+	b = appendField(b, r.URL.RawQuery)
+	if r.TLS != nil {
+		for _, c := range r.TLS.PeerCertificates {
+			b = appendField(b, string(c.Raw))
+		}
+	}
+	return b
+}
+
 // appendQuery appends the query as sent, or what is left of it by the list of names. A parameter that cannot be read is
 // kept: the origin may read it. It is telling if a credential was left out, which then tells nothing apart.
 func (p *Pages) appendQuery(b []byte, u *url.URL) (_ []byte, telling bool) {
@@ -106,15 +167,12 @@ func (p *Pages) appendQuery(b []byte, u *url.URL) (_ []byte, telling bool) {
 		switch {
 		case err != nil || strings.Contains(part, ";") || slices.Contains(p.cfg.Query, name):
 			kept = append(kept, part)
-		case slices.Contains(queryCredentials, strings.ToLower(name)):
+		case tells(name):
 			telling = true
 		}
 	}
 	return appendField(b, strings.Join(kept, "&")), telling
 }
-
-// queryCredentials are parameters that tell who asks: RFC 6750 2.3, and what is usual.
-var queryCredentials = []string{"access_token", "token", "api_key", "apikey", "api-key"}
 
 // steering are fields by which services behind a proxy make up links, tenants and paths. Who may set them is not known
 // here, so they tell copies apart: else one request with a forged host would decide what all others get.
@@ -150,23 +208,30 @@ func (p *Pages) credentials(r *http.Request) bool {
 		return true
 	}
 	for name, values := range r.Header {
-		switch name {
-		case "Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token":
-			return true
-		case "Cookie":
-			if !p.ignored(values) {
-				return true
-			}
-		}
-		if len(p.creds) > 0 && slices.Contains(p.creds, name) {
+		if p.credential(name) && (name != "Cookie" || !p.ignored(values)) {
 			return true
 		}
 	}
 	return false
 }
 
-// ignored reports whether lines of Cookie hold nothing but cookies that make no difference. A comma or a quote may end
-// a cookie for one parser and not for another, so either makes a difference.
+// credential reports whether a field of this name tells who asks.
+func (p *Pages) credential(name string) bool {
+	if tells(name) {
+		return true
+	}
+	if len(p.creds) == 0 {
+		return false
+	}
+	if ambiguous(name) {
+		name = unambiguous(name)
+	}
+	return slices.Contains(p.creds, name)
+}
+
+// ignored reports whether lines of Cookie hold nothing but cookies that make no difference. Parsers differ in where a pair
+// ends: at a comma or a blank, behind a quoted value, at bytes beyond ASCII that are blanks in Latin-1. So whatever is not of
+// the grammar of RFC 6265 4.1.1 makes a difference.
 func (p *Pages) ignored(lines []string) bool {
 	for _, line := range lines {
 		for pair := range strings.SplitSeq(line, ";") {
@@ -174,10 +239,20 @@ func (p *Pages) ignored(lines []string) bool {
 			if pair == "" {
 				continue
 			}
-			name, _, _ := strings.Cut(pair, "=")
-			if !slices.Contains(p.cfg.IgnoreCookies, name) || strings.ContainsAny(pair, `",`) {
+			name, value, _ := strings.Cut(pair, "=")
+			if !slices.Contains(p.cfg.IgnoreCookies, name) || !cookieOctets(value) {
 				return false
 			}
+		}
+	}
+	return true
+}
+
+// cookieOctets reports whether s is a cookie-value without quotes. Validate has seen to the names.
+func cookieOctets(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c == '"' || c == ',' || c == '\\' || c >= 0x7f {
+			return false
 		}
 	}
 	return true

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
+	"github.com/spillway-go/spillway/limiter"
 )
 
 // pageVerdict is what the header of a response says about storing it.
@@ -113,9 +114,6 @@ func (c *fieldCopy) reset() {
 // recordable reports whether a response to r can be stored, or says something about what is. Most of what cannot be is
 // known here, before it costs anything.
 func recordable(r *http.Request) (write, ok bool) {
-	if _, degraded := FromContext(r.Context()); degraded {
-		return false, false
-	}
 	switch r.Method {
 	case http.MethodGet, "":
 		if overrides(r.Header) {
@@ -135,16 +133,12 @@ func recordable(r *http.Request) (write, ok bool) {
 			return false, false
 		}
 	}
-	return false, true
-}
-
-// overrides reports whether something further in may take a request for one of another method.
-func overrides(h http.Header) bool {
-	return len(h["X-Http-Method-Override"]) > 0 || len(h["X-Http-Method"]) > 0 || len(h["X-Method-Override"]) > 0
+	_, degraded := FromContext(r.Context())
+	return false, !degraded
 }
 
 // record starts a recording, unless there is nothing to record.
-func (p *Pages) record(w http.ResponseWriter, r *keyfunc.Request, policy string) (http.ResponseWriter, func(ok bool)) {
+func (p *Pages) record(w http.ResponseWriter, r *keyfunc.Request, policy string, key limiter.Key) (http.ResponseWriter, func(ok bool)) {
 	write, ok := recordable(r.Request)
 	if !ok {
 		return w, nil
@@ -152,7 +146,7 @@ func (p *Pages) record(w http.ResponseWriter, r *keyfunc.Request, policy string)
 	held := pageBuffersPool.Get().(*pageBuffers)
 	s := p.store.Load()
 	x := &recording{pages: p, began: time.Now(), write: write, store: s, cut: s.cut(r.Request), held: held, ctx: r.Context(), host: r.Host, length: -1}
-	x.address = p.addressOf(held.key[:0], r, policy)
+	x.address = p.addressOf(held.key[:0], r, policy, key)
 	held.key = x.address.key
 	if write {
 		return x.wrap(w), x.finish
