@@ -3,6 +3,7 @@ package adapters_test
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -52,7 +53,12 @@ func onServers(t *testing.T, row degradeRow, f func(t *testing.T, p place, url s
 			said := new(notes)
 			guard, err := spillway.New(spillway.Config{Policies: row.policies()})
 			require.NoError(t, err)
-			row.echo = func(e *echo.Echo) { e.Logger.SetOutput(said) }
+			row.echo = func(e *echo.Echo) {
+				e.Logger.SetOutput(said)
+				e.HTTPErrorHandler = func(err error, c echo.Context) { // as one that does not look whether there is an answer
+					_, _ = fmt.Fprintln(said, c.Request().URL, err)
+				}
+			}
 			s := httptest.NewUnstartedServer(p.build(row.service(guard, new(atomic.Int64))))
 			s.Config.ErrorLog = log.New(said, "", 0)
 			s.Start()

@@ -14,7 +14,7 @@ import (
 
 var bothStages = []string{middleware.StageEdge, middleware.StageIdentity}
 
-func user(r *keyfunc.Request) (keyfunc.Key, error) { return r.Key("user", r.Header.Get("X-User")), nil }
+func user(r *keyfunc.Request) (keyfunc.Key, error) { return r.Key("user", r.Header.Get("X-Who")), nil }
 
 // staged are a policy by address at the edge and one by user behind it.
 func staged(edge, identity limiter.Limit, atEdge, atIdentity func() degrade.Handler) func() []spillway.Policy {
@@ -36,7 +36,7 @@ func stageRows() []degradeRow {
 	reads := func() degrade.Handler { return degrade.Within(limiter.PerHour(9), degrade.ReadOnly()) }
 	hour := limiter.PerHour
 	as := func(user, do string, status int, answer string, served bool) degradeStep {
-		return degradeStep{do: do, header: []string{"X-User: " + user}, status: status, answer: answer, served: served}
+		return degradeStep{do: do, header: []string{"X-Who: " + user}, status: status, answer: answer, served: served}
 	}
 	has := func(s degradeStep, pairs ...string) degradeStep { s.has = and(nil, pairs...); return s }
 	page := map[string]native{"GET /page": alike(func(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func stageRows() []degradeRow {
 				as("b", "GET /page", 200, "page", false),
 				as("b", "GET /x", 429, "*", false),
 				// which has taken nothing of whom it was not asked for
-				{do: "GET /x", peer: "192.0.2.2", header: []string{"X-User: b"}, status: 200, answer: "GET /x", served: true},
+				{do: "GET /x", peer: "192.0.2.2", header: []string{"X-Who: b"}, status: 200, answer: "GET /x", served: true},
 			},
 		},
 		{
@@ -108,6 +108,16 @@ func stageRows() []degradeRow {
 				as("a", "GET /x", 200, "wait", false),
 				as("a", "GET /x", 429, "*", false),
 				has(as("b", "GET /page", 200, "page", false), "Cache-Status", "ratelimit;hit;ttl=0;detail=quota-exceeded"),
+			},
+		},
+		{
+			name: "a lesser answer of another guard is no copy", routes: page,
+			policies: func() []spillway.Policy { return staged(hour(2), hour(9), cached, none)()[:1] },
+			inner:    func() []spillway.Policy { return staged(hour(1), hour(9), flag(9), none)()[:1] },
+			config:   spillway.Config{Response: response.Options{DegradedField: "X-Lesser"}},
+			steps: []degradeStep{
+				as("", "GET /y", 200, "GET /y", true), has(as("", "GET /page", 200, "less", true), "X-Lesser", "flag"),
+				has(as("", "GET /page", 429, "*", false), "X-Lesser", ""),
 			},
 		},
 		{

@@ -32,6 +32,7 @@ type degradeRow struct {
 	policies        func() []spillway.Policy // anew for each place, as their handlers have a state
 	config          spillway.Config          // beside the policies
 	stages          []string                 // mounted, the outermost first; none: the edge alone
+	inner           func() []spillway.Policy // of another guard inside; nil: there is none
 	routes          map[string]native        // besides those of everyRow
 	outside, inside []around
 	denied          bool
@@ -50,6 +51,8 @@ type degradeStep struct {
 	wait     time.Duration // before
 	unrouted bool          // there is no route: where the guard does not see such a request, the step is left out
 	panics   bool          // out of the chain, or answered by a server's recovery
+	// refusable: 429 is right as well, since who answers behind the guard's back is not recorded.
+	refusable bool
 
 	status int
 	fields map[string]string // all that there are, but for the length of what the guard answers; nil: not looked at
@@ -105,7 +108,14 @@ func (tc *degradeRow) run(t *testing.T, p place) {
 		guard, err := spillway.New(config)
 		require.NoError(t, err)
 		served := new(atomic.Int64)
-		h := p.build(tc.service(guard, served))
+		service := tc.service(guard, served)
+		if tc.inner != nil {
+			config.Policies = tc.inner()
+			inner, err := spillway.New(config)
+			require.NoError(t, err)
+			service.guards = append(service.guards, inner)
+		}
+		h := p.build(service)
 		var answers []*httptest.ResponseRecorder
 		for k, s := range tc.steps {
 			where := fmt.Sprintf("step %d, %s %v", k+1, s.do, s.header)
@@ -119,7 +129,7 @@ func (tc *degradeRow) run(t *testing.T, p place) {
 			panicked := serve(h, phone{w}, s.request(t.Context()))
 			require.Equal(t, s.panics, panicked != nil, "%s: %v", where, panicked)
 			require.Equal(t, s.served, served.Load() > 0, where)
-			if s.panics {
+			if s.panics || s.refusable && w.Code == http.StatusTooManyRequests {
 				continue
 			}
 			require.Equal(t, s.status, w.Code, "%s: %s", where, w.Body)

@@ -207,6 +207,13 @@ func uncachedRows() []degradeRow {
 			},
 		},
 		{
+			name: "a router's own answer is whole or is none", policies: copies(degrade.PagesConfig{Statuses: []int{200, 404}}),
+			steps: []degradeStep{
+				{do: "GET /nothing", unrouted: true, status: 404, answer: "*"},
+				{do: "GET /nothing", unrouted: true, status: 404, like: 1, refusable: true},
+			},
+		},
+		{
 			name: "a HEAD is not the page", policies: copies(degrade.PagesConfig{}), routes: map[string]native{"GET /page": written("", "page", 0)},
 			steps: []degradeStep{{do: "HEAD /page", status: 200, answer: "*", served: true}, {do: "GET /page", status: 429, answer: "*"}},
 		},

@@ -302,7 +302,7 @@ func (v *visit) endRecords(ok bool) {
 // tellRecorders shows recorders the status of an answer that does not pass by them, and its header, as a response without
 // an end.
 func (v *visit) tellRecorders(status int) {
-	if status == 0 || v.degraded != nil {
+	if status == 0 || v.degraded != nil && !writes(v.r) {
 		return
 	}
 	p := Pass{w: bodiless{v.w.Header()}}
