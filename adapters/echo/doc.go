@@ -22,6 +22,9 @@
 //	e.Use(recovery, cors, echolimit.Middleware(guard))
 //	api := e.Group("/api", authenticate, echolimit.Middleware(guard.Stage(middleware.StageIdentity)))
 //
+// Recovery stands outside also for the sake of degrade.Cached: inside of the guard it turns a panic into a response that
+// ended well, and what the handler had written before into a whole page.
+//
 // Behind CORS a refusal has the fields without which a script cannot read it. What authentication stores with c.Set is a
 // key by [keyfunc.Value]. Echo's own Timeout middleware serves in another goroutine and with another writer; use its
 // ContextTimeout, which a guard that holds requests obeys, or put Timeout inside of the guard.

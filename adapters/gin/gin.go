@@ -31,7 +31,7 @@ func WithSkipper(skip func(*gin.Context) bool) Option {
 // Middleware returns the guard as Gin middleware. Refused requests abort the chain.
 //
 // A request is settled by the status in c.Writer. Where a handler only adds to c.Errors and an outer middleware answers
-// later, the status is unknown, and the request stays charged.
+// later, the status is unknown, and the request stays charged; a recorded copy of the page stays too, for as long as it may.
 func Middleware(guard *middleware.Guard, opts ...Option) gin.HandlerFunc {
 	var o options
 	for _, opt := range opts {
