@@ -30,7 +30,7 @@ type policy struct {
 
 	mu      sync.Mutex
 	used    used
-	leases  *int64
+	leases  *leases
 	adapted *adapted
 }
 
@@ -101,10 +101,12 @@ func (p *policy) Observe(e limiter.Event) {
 	case limiter.EventError:
 		p.errors.of(reason(e)).Inc()
 	case limiter.EventLease:
-		held := e.Keys // and not a pointer into e, which would send every event to the heap
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.leases = &held
+		if p.leases == nil {
+			p.leases = &leases{}
+		}
+		p.leases.see(e.Keys, e.Leases, time.Now())
 	case limiter.EventAdapt:
 		p.adapt(&e)
 	case limiter.EventStoreState: // the errors tell
@@ -170,7 +172,12 @@ func (p *policy) collect(now time.Time, ch chan<- prometheus.Metric, gauge func(
 	}
 	ch <- p.remaining.metric(p.name)
 	p.mu.Lock()
-	u, leases := p.used, p.leases
+	u := p.used
+	var leased *leases
+	if p.leases != nil {
+		is := *p.leases
+		leased = &is
+	}
 	var a adapted
 	var reasons []string
 	if p.adapted != nil {
@@ -183,8 +190,8 @@ func (p *policy) collect(now time.Time, ch chan<- prometheus.Metric, gauge func(
 	if !u.at.IsZero() {
 		gauge(quotaUsed, u.now(now), p.name)
 	}
-	if leases != nil {
-		gauge(leasesHeld, float64(*leases), p.name)
+	if leased != nil {
+		leased.collect(p.name, now, ch)
 	}
 	if reasons != nil {
 		gauge(adaptiveLimit, a.limit, p.name)

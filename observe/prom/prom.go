@@ -25,7 +25,17 @@
 //	rate_limit_memory_overflow_total                takes on shared cells, as those stores were full
 //	rate_limit_config_info{hash}                    1 for the document in force, 0 for one that was refused and is still there ("none": nothing is)
 //	rate_limit_config_reloads_total{result}         ok, invalid, unavailable
-//	rate_limit_leases_held{policy}                  quota leased to this process
+//	rate_limit_leases_held{policy}                  leases of quota in this process; where limits are leased, and so is what follows
+//	rate_limit_lease_units_held{policy}             units leased and not spent
+//	rate_limit_lease_staleness_seconds{policy}      how long ago the oldest lease held was told about by the store
+//	rate_limit_lease_local_total{policy}            decisions without a call
+//	rate_limit_lease_calls_total{policy}            calls for units, and to give some back
+//	rate_limit_lease_granted_total{policy}          units granted
+//	rate_limit_lease_returned_total{policy}         units given back
+//	rate_limit_lease_stranded_total{policy}         units that were lost with their lease: too little passed by so much
+//	rate_limit_lease_overshoot_units{policy}        the most by which this process may have let pass more of a key than its limit
+//	rate_limit_lease_overshoot_bound_units{policy}  what the rate brings in the time of the slowest call: all processes together were never above
+//	                                                the largest of theirs. Both are of the last one to two minutes; see [limiter.Leases]
 //	rate_limit_adaptive_limit{policy}               units a second, or requests in flight
 //	rate_limit_adaptive_reason{policy,reason}       1 for why the limit is what it is
 //
@@ -317,7 +327,6 @@ var (
 	breakerState   = prometheus.NewDesc("rate_limit_breaker_state", "Circuit breakers: 0 closed, 1 half-open, 2 open.", []string{"limiter"}, nil)
 	configInfo     = prometheus.NewDesc("rate_limit_config_info", "The policy document in force.", []string{"hash"}, nil)
 	memoryKeys     = prometheus.NewDesc("rate_limit_memory_keys", "Keys in the memory stores.", nil, nil)
-	leasesHeld     = prometheus.NewDesc("rate_limit_leases_held", "Leases of quota that this process holds.", []string{"policy"}, nil)
 	adaptiveLimit  = prometheus.NewDesc("rate_limit_adaptive_limit", "The adaptive limit in force: units a second, or requests in flight.", []string{"policy"}, nil)
 	adaptiveWhy    = prometheus.NewDesc("rate_limit_adaptive_reason", "Why the adaptive limit is what it is: 1 for the reason in force.", []string{"policy", "reason"}, nil)
 )
@@ -332,7 +341,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, v := range c.vectors() {
 		v.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{remainingRatio, quotaUsed, breakerState, configInfo, memoryKeys, leasesHeld, adaptiveLimit, adaptiveWhy} {
+	for _, d := range append([]*prometheus.Desc{remainingRatio, quotaUsed, breakerState, configInfo, memoryKeys, adaptiveLimit, adaptiveWhy}, leaseDescs...) {
 		ch <- d
 	}
 }

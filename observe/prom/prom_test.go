@@ -24,7 +24,10 @@ import (
 // names are all metrics, as documented: dashboards and alerts of users are built on them.
 var names = strings.Fields(`
 rate_limit_adaptive_limit rate_limit_adaptive_reason rate_limit_breaker_state rate_limit_config_info
-rate_limit_config_reloads_total rate_limit_degraded_total rate_limit_errors_total rate_limit_leases_held
+rate_limit_config_reloads_total rate_limit_degraded_total rate_limit_errors_total
+rate_limit_lease_calls_total rate_limit_lease_granted_total rate_limit_lease_local_total
+rate_limit_lease_overshoot_bound_units rate_limit_lease_overshoot_units rate_limit_lease_returned_total
+rate_limit_lease_staleness_seconds rate_limit_lease_stranded_total rate_limit_lease_units_held rate_limit_leases_held
 rate_limit_memory_keys rate_limit_memory_overflow_total rate_limit_quota_used rate_limit_rejected_total
 rate_limit_remaining_ratio rate_limit_requests_total rate_limit_store_duration_seconds`)
 
@@ -197,6 +200,24 @@ func TestEvents(t *testing.T) {
 			[]limiter.Event{{Kind: limiter.EventLease, Policy: "a", Keys: 9}, {Kind: limiter.EventLease, Policy: "a", Keys: 4}},
 			map[string]float64{`leases_held{policy="a"}`: 4},
 		},
+		"what leases do": {
+			[]limiter.Event{
+				{Kind: limiter.EventLease, Policy: "a", Keys: 2, Leases: &limiter.Leases{
+					Units: 90, Staleness: time.Second, Local: 1000, Calls: 7, Granted: 300, Returned: 20, Stranded: 10, Late: 3, LateBound: 4,
+				}},
+				{Kind: limiter.EventLease, Policy: "a", Keys: 1, Leases: &limiter.Leases{
+					Units: 30, Staleness: 200 * time.Millisecond, Local: 500, Calls: 1, Granted: 100, Late: 1, LateBound: 5,
+				}},
+				{Kind: limiter.EventLease, Policy: "b", Keys: 1, Leases: &limiter.Leases{Stranded: 1}},
+			},
+			map[string]float64{
+				`leases_held{policy="a"}`: 1, `leases_held{policy="b"}`: 1,
+				`lease_units_held{policy="a"}`: 30, `lease_staleness_seconds{policy="a"}`: 0.2,
+				`lease_local_total{policy="a"}`: 1500, `lease_calls_total{policy="a"}`: 8, `lease_granted_total{policy="a"}`: 400,
+				`lease_returned_total{policy="a"}`: 20, `lease_stranded_total{policy="a"}`: 10, `lease_stranded_total{policy="b"}`: 1,
+				`lease_overshoot_units{policy="a"}`: 3, `lease_overshoot_bound_units{policy="a"}`: 5,
+			},
+		},
 		"adaptive": {
 			[]limiter.Event{
 				{Kind: limiter.EventAdapt, Policy: "rate", Reason: "cpu", Decision: limiter.Decision{Limit: limiter.PerSecond(50)}},
@@ -254,6 +275,7 @@ func TestNames(t *testing.T) {
 	for kind := limiter.EventKind(1); kind.String() != "unknown"; kind++ {
 		o.Observe(limiter.Event{
 			Kind: kind, Policy: "a", Time: time.Now(), Key: limiter.Key{ID: "all=-"}, Decision: limiter.Decision{Limit: limiter.PerSecond(1)},
+			Leases: &limiter.Leases{},
 		})
 	}
 	families, err := reg.Gather()
@@ -283,6 +305,32 @@ func TestSeriesBeginAtZero(t *testing.T) {
 		require.True(t, ok, want)
 		require.Zero(t, v)
 	}
+}
+
+// A scrape in every minute sees each excess, and none that is long over.
+func TestOvershootIsOfTheLastTwoMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, reg := newObserver(t)
+		late := func() float64 { return gatherAll(t, reg)[`rate_limit_lease_overshoot_units{policy="a"}`] }
+		tell := func(v float64) {
+			o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a", Leases: &limiter.Leases{Late: v}})
+		}
+		tell(1)
+		time.Sleep(50 * time.Second)
+		tell(7)
+		tell(2)
+		for range 60 { // the event before it stood at the end of its minute
+			require.Equal(t, 7.0, late())
+			time.Sleep(time.Second)
+		}
+		time.Sleep(20 * time.Second)
+		tell(3)
+		require.Equal(t, 3.0, late())
+		time.Sleep(10 * time.Minute)
+		require.Zero(t, late())
+		tell(4)
+		require.Equal(t, 4.0, late())
+	})
 }
 
 // What is in use falls with time, though nobody asks: it would stand for ever at what the last request left.
@@ -469,7 +517,7 @@ func TestSeriesGoWithThePolicy(t *testing.T) {
 				p.Observe(e)
 			}
 		}
-		p.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a", Keys: 1})
+		p.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a", Keys: 1, Leases: &limiter.Leases{Stranded: 1}})
 		p.Observe(limiter.Event{Kind: limiter.EventAdapt, Policy: "a", Reason: "cpu"})
 	}
 	one, releaseOne := o.Bind("a")
@@ -487,7 +535,7 @@ func TestSeriesGoWithThePolicy(t *testing.T) {
 	emit(two)
 	fresh.Observe(decision("b", limiter.OutcomeAllowed, limiter.ViaStore, 1, limiter.PerSecond(10)))
 	// A limiter that knows nothing of guards may speak of the policy later.
-	o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a"})
+	o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: "a", Leases: &limiter.Leases{Stranded: 1}})
 	o.Observe(limiter.Event{Kind: limiter.EventAdapt, Policy: "b"})
 	require.Len(t, gatherAll(t, reg), empty)
 
@@ -509,7 +557,7 @@ func TestConcurrency(t *testing.T) {
 				p.Observe(decision("", limiter.OutcomeAllowed, limiter.Via(n%5), 1, limiter.PerSecond(10)))
 				p.Observe(limiter.Event{Kind: limiter.EventRejected, Reason: fmt.Sprint(n)})
 				stays.Observe(decision("stays", limiter.OutcomeAllowed, limiter.Via(n%5), 1, limiter.PerSecond(10)))
-				o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: fmt.Sprint("p", n%5), Keys: int64(k)})
+				o.Observe(limiter.Event{Kind: limiter.EventLease, Policy: fmt.Sprint("p", n%5), Keys: int64(k), Leases: &limiter.Leases{Local: 1, Late: float64(k)}})
 				if n%100 == 0 {
 					_, err := reg.Gather()
 					require.NoError(t, err)

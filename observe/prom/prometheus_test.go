@@ -113,7 +113,9 @@ func (s service) emit(n int) {
 		{Kind: limiter.EventMemory, Name: "second", Keys: 70, Overflow: int64(5 * n)},
 		{Kind: limiter.EventReload, Name: "file", Hash: "0a1b2c", Reason: limiter.ReasonOK},
 		{Kind: limiter.EventReload, Name: "file", Hash: "3d4e5f", Reason: limiter.ReasonInvalid, Err: errors.New("no such field")},
-		{Kind: limiter.EventLease, Policy: "wide", Keys: 4},
+		{Kind: limiter.EventLease, Policy: "wide", Keys: 4, Leases: &limiter.Leases{
+			Units: 100, Staleness: time.Second, Local: 100, Calls: 5, Granted: 50, Returned: 1, Stranded: 20, Late: 2, LateBound: 3,
+		}},
 		{Kind: limiter.EventAdapt, Policy: "wide", Decision: limiter.Decision{Limit: limiter.PerSecond(25)}, Reason: "cpu"},
 	} {
 		s.metrics.Observe(e)
@@ -353,7 +355,7 @@ func rulesWork(t *testing.T, server *promtest.Server) {
 			return err == nil && len(samples) > 0
 		}, soon, tick, "%s is recorded", r.Name)
 	}
-	require.GreaterOrEqual(t, alerts, 13)
+	require.GreaterOrEqual(t, alerts, 14)
 	for _, policy := range []string{"wide", "tight", "shadow", "soft", "first", "second", "shaky", "keyed", "open"} {
 		require.Eventually(t, func() bool {
 			samples, err := server.Query(fmt.Sprintf("policy:rate_limit_asked:rate5m{policy=%q} > 0", policy))
