@@ -159,7 +159,7 @@ func cachedRows(t *testing.T) []degradeRow {
 			func(c echo.Context) error { return c.Attachment(file, "a.txt") },
 		), 200, zero, "Accept-Ranges", "bytes", "Last-Modified", "Fri, 31 Dec 1999 00:00:00 GMT", "Content-Disposition", `attachment; filename="a.txt"`),
 		replayed("a redirect", writes(
-			func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/y", 301) },
+			func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/y", http.StatusMovedPermanently) },
 			func(c *gin.Context) { c.Redirect(301, "/y") },
 			func(c echo.Context) error { return c.Redirect(301, "/y") },
 		), 301, all, "Location", "/y"),

@@ -36,7 +36,7 @@ func skips() degrade.Handler {
 	return degrade.Func(func(http.ResponseWriter, *http.Request, *degrade.Denial) degrade.Outcome { return degrade.Skip })
 }
 
-// route sets fields by which a route says that its answers are good for minutes.
+// lasting sets fields by which a route says that its answers are good for minutes.
 var lasting = func() around {
 	set := func(h http.Header) {
 		h.Set("Cache-Control", "public, max-age=300")
@@ -62,11 +62,14 @@ func modeRows() []degradeRow {
 		return func() degrade.Handler { return degrade.Redirect(cfg) }
 	}
 	page := degrade.StaticConfig{Status: 503, Contents: []degrade.Content{
-		{Type: "application/json", Body: []byte(`{"wait":true}`)}, {Type: "text/html", Body: []byte("<p>wait")}, {Type: "text/html", Language: "de", Body: []byte("<p>warte")},
+		{Type: "application/json", Body: []byte(`{"wait":true}`)},
+		{Type: "text/html", Body: []byte("<p>wait")},
+		{Type: "text/html", Language: "de", Body: []byte("<p>warte")},
 	}}
 	fixed := func(kind string, pairs ...string) map[string]string {
 		return spentFields(append([]string{
-			"X-Ratelimit-Degraded", "static", "Cache-Control", "no-store", "X-Content-Type-Options", "nosniff", "Content-Type", kind, "Vary", "Accept", "Retry-After", "3600",
+			"X-Ratelimit-Degraded", "static", "Cache-Control", "no-store", "X-Content-Type-Options", "nosniff",
+			"Content-Type", kind, "Vary", "Accept", "Retry-After", "3600",
 		}, pairs...)...)
 	}
 	sent := func(do, to, kind, answer string, status int, header ...string) degradeStep {
@@ -75,7 +78,9 @@ func modeRows() []degradeRow {
 			"X-Ratelimit-Degraded": "redirect", "X-Content-Type-Options": "nosniff",
 		}}
 	}
-	plain := degradeStep{do: "GET /x", status: 429, answer: problem("default", 3600), fields: refused(spentFields("Content-Type", "application/problem+json"), "3600")}
+	plain := degradeStep{
+		do: "GET /x", status: 429, answer: problem("default", 3600), fields: refused(spentFields("Content-Type", "application/problem+json"), "3600"),
+	}
 	lesser := func(answer string) degradeStep {
 		return degradeStep{do: "GET /x", status: 200, answer: answer, served: true}
 	}
@@ -86,7 +91,10 @@ func modeRows() []degradeRow {
 				spend,
 				{do: "GET /x", status: 503, answer: `{"wait":true}`, fields: fixed("application/json")},
 				{do: "POST /x", body: "a=b", status: 503, answer: `{"wait":true}`, fields: fixed("application/json")},
-				{do: "GET /x", header: []string{"Accept: text/html"}, status: 503, answer: "<p>wait", fields: fixed("text/html; charset=utf-8", "Vary", "Accept, Accept-Language")},
+				{
+					do: "GET /x", header: []string{"Accept: text/html"}, status: 503, answer: "<p>wait",
+					fields: fixed("text/html; charset=utf-8", "Vary", "Accept, Accept-Language"),
+				},
 				{do: "GET /x", header: []string{"Accept: text/html", "Accept-Language: de-AT"}, status: 503, answer: "<p>warte"},
 				{do: "HEAD /x", status: 503, answer: `{"wait":true}`, fields: fixed("application/json")},
 				{do: "GET /nothing", unrouted: true, status: 503, answer: `{"wait":true}`, fields: fixed("application/json")},
@@ -103,7 +111,8 @@ func modeRows() []degradeRow {
 				sent("GET /x?a=b", "/y?back=%2Fx%3Fa%3Db", "text/plain; charset=utf-8", "Temporary Redirect: /y?back=%2Fx%3Fa%3Db\n", 307),
 				sent("POST /x", "/y?back=%2Fx", "text/plain; charset=utf-8", "See Other: /y?back=%2Fx\n", 303),
 				sent("HEAD /x", "/y?back=%2Fx", "text/plain; charset=utf-8", "Temporary Redirect: /y?back=%2Fx\n", 307),
-				sent("GET /x", "/y?back=%2Fx", "text/html; charset=utf-8", `<!doctype html><title>Temporary Redirect</title><a href="/y?back=%2Fx">Temporary Redirect</a>`+"\n", 307, "Accept: text/html"),
+				sent("GET /x", "/y?back=%2Fx", "text/html; charset=utf-8",
+					`<!doctype html><title>Temporary Redirect</title><a href="/y?back=%2Fx">Temporary Redirect</a>`+"\n", 307, "Accept: text/html"),
 				// The place itself is not sent to itself.
 				{do: "GET /y", status: 429, answer: problem("default", 3600)},
 				{do: "GET /y?back=%2Fx", status: 429, answer: problem("default", 3600)},
@@ -147,7 +156,9 @@ func modeRows() []degradeRow {
 				)
 			}),
 			steps: []degradeStep{
-				spend, lesser("flag of default: GET /x"), lesser("flag of default: GET /x"), {do: "GET /x", status: 203}, plain,
+				spend, lesser("flag of default: GET /x"), lesser("flag of default: GET /x"),
+				{do: "GET /x", status: 203},
+				plain,
 				{do: "GET /x", peer: "192.0.2.9", status: 200, answer: "GET /x", served: true},
 				{do: "GET /x", peer: "192.0.2.9", status: 200, answer: "flag of default: GET /x", served: true},
 			},
@@ -161,7 +172,10 @@ func modeRows() []degradeRow {
 		{
 			name: "under another name", policies: degraded(static(degrade.StaticConfig{Status: 200, Contents: page.Contents[:1]})),
 			config: spillway.Config{Response: response.Options{DegradedField: "X-Lesser"}},
-			steps:  []degradeStep{spend, {do: "GET /x", status: 200, answer: `{"wait":true}`, fields: without(fixed("application/json", "X-Lesser", "static"), "X-Ratelimit-Degraded", "Retry-After", "Vary")}},
+			steps: []degradeStep{spend, {
+				do: "GET /x", status: 200, answer: `{"wait":true}`,
+				fields: without(fixed("application/json", "X-Lesser", "static"), "X-Ratelimit-Degraded", "Retry-After", "Vary"),
+			}},
 		},
 		{
 			name: "under no name", policies: degraded(func() degrade.Handler { return degrade.Within(limiter.PerHour(2), degrade.Flag()) }),
@@ -172,7 +186,9 @@ func modeRows() []degradeRow {
 		},
 		{
 			name: "what is less important goes first", policies: func() []spillway.Policy {
-				class, err := degrade.ClassOfRoutes(map[degrade.Class][]string{degrade.CriticalPlus: {"POST /x"}, degrade.Sheddable: {"GET /x"}}, degrade.Critical)
+				class, err := degrade.ClassOfRoutes(map[degrade.Class][]string{
+					degrade.CriticalPlus: {"POST /x"}, degrade.Sheddable: {"GET /x"},
+				}, degrade.Critical)
 				if err != nil {
 					panic(err)
 				}

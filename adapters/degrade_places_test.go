@@ -58,11 +58,6 @@ type place struct {
 	blind bool // a request without a route does not come by the guards
 }
 
-func (p place) framework() string {
-	name, _, _ := strings.Cut(p.name, "/")
-	return name
-}
-
 var places = []place{
 	{name: "std/handler", build: func(s *service) http.Handler {
 		mux := http.NewServeMux()

@@ -41,7 +41,9 @@ func readOnlyRows() []degradeRow {
 		}
 	}
 	writing := func(do string, header ...string) degradeStep {
-		return degradeStep{do: do, header: header, status: 429, answer: readOnlyProblem(3600), fields: refused(marked("Content-Type", "application/problem+json"), "3600")}
+		return degradeStep{
+			do: do, header: header, status: 429, answer: readOnlyProblem(3600), fields: refused(marked("Content-Type", "application/problem+json"), "3600"),
+		}
 	}
 	upgrade := []string{"Connection: Upgrade", "Upgrade: websocket"}
 	return []degradeRow{
@@ -78,15 +80,22 @@ func readOnlyRows() []degradeRow {
 		{
 			name: "where the limit is the service's", policies: readOnly(keyfunc.Global(), limiter.PerHour(3)),
 			steps: []degradeStep{
-				spend, proceeds("GET /x", "GET /x"), {do: "POST /x", status: 503, answer: "*"},
-				{do: "POST /x", header: []string{"Accept: text/plain"}, status: 503, answer: "Service Unavailable\n", fields: refused(marked("Content-Type", "text/plain; charset=utf-8"), "3600")},
+				spend, proceeds("GET /x", "GET /x"),
+				{do: "POST /x", status: 503, answer: "*"},
+				{
+					do: "POST /x", header: []string{"Accept: text/plain"}, status: 503, answer: "Service Unavailable\n",
+					fields: refused(marked("Content-Type", "text/plain; charset=utf-8"), "3600"),
+				},
 			},
 		},
 		{
 			name: "in an envelope", policies: readOnly(keyfunc.IP(), limiter.PerHour(3)), denied: true,
 			steps: []degradeStep{
-				spend, proceeds("GET /x", "GET /x"), {do: "POST /x", status: 429, answer: "429 read_only_quota"}, {do: "HEAD /x", status: 200, answer: "*", served: true},
-				{do: "GET /x", status: 200, answer: "*", served: true}, {do: "GET /x", status: 429, answer: "429 quota_exceeded"},
+				spend, proceeds("GET /x", "GET /x"),
+				{do: "POST /x", status: 429, answer: "429 read_only_quota"},
+				{do: "HEAD /x", status: 200, answer: "*", served: true},
+				{do: "GET /x", status: 200, answer: "*", served: true},
+				{do: "GET /x", status: 429, answer: "429 quota_exceeded"},
 			},
 		},
 		{

@@ -70,7 +70,7 @@ func removedRows() []degradeRow {
 			func(http.ResponseWriter, *http.Request) {}, func(*gin.Context) {}, func(echo.Context) error { return nil },
 		}, 200, 429),
 		write("a write and a redirect to what it has made", native{
-			func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/page", 303) },
+			func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/page", http.StatusSeeOther) },
 			func(c *gin.Context) { c.Redirect(303, "/page") },
 			func(echo.Context) error { return echo.NewHTTPError(303, "there") },
 		}, 303, 429),
@@ -79,7 +79,7 @@ func removedRows() []degradeRow {
 				return degrade.First(degrade.Cached(degrade.NewPages(degrade.PagesConfig{})), degrade.Within(limiter.PerHour(9), degrade.Flag()))
 			}),
 			routes: map[string]native{"GET /page": page, "POST /page": {
-				func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/page", 303) },
+				func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/page", http.StatusSeeOther) },
 				func(c *gin.Context) { c.Redirect(303, "/page") },
 				func(echo.Context) error { return echo.NewHTTPError(303, "there") },
 			}},
@@ -91,7 +91,7 @@ func removedRows() []degradeRow {
 			},
 		},
 		write("a write that fails", native{
-			func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 422) },
+			func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnprocessableEntity) },
 			func(c *gin.Context) { c.AbortWithStatusJSON(422, gin.H{"error": "no"}) },
 			func(echo.Context) error { return echo.NewHTTPError(422, "no") },
 		}, 422, 200),

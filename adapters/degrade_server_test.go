@@ -97,6 +97,7 @@ func TestDegradedAnswersAreTheOnlyOnes(t *testing.T) {
 		}
 		return func() degrade.Handler { return degrade.Static(cfg) }
 	}
+	reads := func() degrade.Handler { return degrade.Within(limiter.PerHour(1), degrade.ReadOnly()) }
 	type want struct {
 		method, path string
 		status       int
@@ -111,17 +112,21 @@ func TestDegradedAnswersAreTheOnlyOnes(t *testing.T) {
 		wants  []want
 	}{
 		"a copy": {h: func() degrade.Handler { return degrade.Cached(degrade.NewPages(degrade.PagesConfig{})) }, wants: []want{
-			get(200, "page"), {method: "HEAD", path: "/x", status: 200},
+			get(200, "page"),
+			{method: "HEAD", path: "/x", status: 200},
 			{method: "GET", path: "/x", status: 304, header: []string{"If-None-Match", `"v1"`}},
 		}},
 		"a fixed answer": {h: fixed(503), wants: []want{
-			get(503, "wait"), {method: "POST", path: "/x", status: 503, body: "wait"}, {method: "HEAD", path: "/x", status: 503},
+			get(503, "wait"),
+			{method: "POST", path: "/x", status: 503, body: "wait"},
+			{method: "HEAD", path: "/x", status: 503},
 			{method: "GET", path: "/nothing", status: 503, body: "wait", unrouted: true},
 		}},
 		"a fixed answer beside an envelope": {h: fixed(200), denied: true, wants: []want{get(200, "wait")}},
 		"no content":                        {h: fixed(204), wants: []want{get(204, ""), {method: "GET", path: "/nothing", status: 204, unrouted: true}}},
 		"a redirect": {h: func() degrade.Handler { return degrade.Redirect(degrade.RedirectConfig{URL: "/y"}) }, wants: []want{
-			get(307, "Temporary Redirect: /y\n"), {method: "POST", path: "/x", status: 303, body: "See Other: /y\n"},
+			get(307, "Temporary Redirect: /y\n"),
+			{method: "POST", path: "/x", status: 303, body: "See Other: /y\n"},
 			{method: "GET", path: "/nothing", status: 307, body: "Temporary Redirect: /y\n", unrouted: true},
 		}},
 		"an answer without a status": {h: func() degrade.Handler { return writing(text("less")) }, wants: []want{
@@ -137,15 +142,18 @@ func TestDegradedAnswersAreTheOnlyOnes(t *testing.T) {
 				text("b")(w)
 			})
 		}, wants: []want{get(200, "ab"), {method: "GET", path: "/nothing", status: 200, body: "ab", unrouted: true}}},
-		"a refused write": {h: func() degrade.Handler { return degrade.Within(limiter.PerHour(1), degrade.ReadOnly()) }, wants: []want{
-			{method: "POST", path: "/x", status: 429, body: readOnlyProblem(3600)}, {method: "GET", path: "/x", status: 200, body: "page"},
+		"a refused write": {h: reads, wants: []want{
+			{method: "POST", path: "/x", status: 429, body: readOnlyProblem(3600)},
+			{method: "GET", path: "/x", status: 200, body: "page"},
 			{method: "HEAD", path: "/x", status: 429},
 		}},
-		"a refused write in an envelope": {denied: true, h: func() degrade.Handler { return degrade.Within(limiter.PerHour(1), degrade.ReadOnly()) }, wants: []want{
+		"a refused write in an envelope": {h: reads, denied: true, wants: []want{
 			{method: "POST", path: "/x", status: 429, body: "429 read_only_quota"},
 			{method: "POST", path: "/nothing", status: 429, body: "429 read_only_quota", unrouted: true},
 		}},
-		"a refusal": {h: skips, wants: []want{get(429, problem("default", 3600)), {method: "GET", path: "/nothing", status: 429, body: problem("default", 3600), unrouted: true}}},
+		"a refusal": {h: skips, wants: []want{
+			get(429, problem("default", 3600)), {method: "GET", path: "/nothing", status: 429, body: problem("default", 3600), unrouted: true},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			row := degradeRow{policies: degraded(tc.h), denied: tc.denied, routes: map[string]native{

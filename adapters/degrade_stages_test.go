@@ -100,7 +100,9 @@ func stageRows() []degradeRow {
 		{
 			name: "nor is a replayed or fixed one", stages: bothStages, routes: page,
 			policies: staged(hour(3), hour(1), cached, func() degrade.Handler {
-				return degrade.First(cached(), degrade.Static(degrade.StaticConfig{Status: 200, Contents: []degrade.Content{{Type: "text/plain", Body: []byte("wait")}}}))
+				return degrade.First(cached(), degrade.Static(degrade.StaticConfig{
+					Status: 200, Contents: []degrade.Content{{Type: "text/plain", Body: []byte("wait")}},
+				}))
 			}),
 			steps: []degradeStep{
 				as("a", "GET /page", 200, "page", true), // recorded by both

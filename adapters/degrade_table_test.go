@@ -33,7 +33,7 @@ type degradeRow struct {
 	config          spillway.Config          // beside the policies
 	stages          []string                 // mounted, the outermost first; none: the edge alone
 	inner           func() []spillway.Policy // of another guard inside; nil: there is none
-	routes          map[string]native        // besides those of everyRow
+	routes          map[string]native        // besides those that every row has
 	outside, inside []around
 	denied          bool
 	gin             func(*gin.Engine)
@@ -63,7 +63,7 @@ type degradeStep struct {
 	served bool              // the handler ran
 }
 
-// everyRow are routes that each service has.
+// service is the service of the row, with routes that every row has.
 func (tc *degradeRow) service(guard *middleware.Guard, served *atomic.Int64) *service {
 	handler := alike(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Type"] = []string{"text/plain"}

@@ -241,7 +241,9 @@ func uncachedRows() []degradeRow {
 		},
 		{
 			name: "DEG-03 nobody reads another's quota", policies: func() []spillway.Policy {
-				return []spillway.Policy{{Name: "default", Key: keyfunc.IP(), Limit: limiter.PerHour(3), Degrade: degrade.Cached(degrade.NewPages(degrade.PagesConfig{}))}}
+				return []spillway.Policy{{
+					Name: "default", Key: keyfunc.IP(), Limit: limiter.PerHour(3), Degrade: degrade.Cached(degrade.NewPages(degrade.PagesConfig{})),
+				}}
 			},
 			routes: map[string]native{"GET /page": written("", "page", 0)},
 			steps: []degradeStep{
@@ -249,9 +251,8 @@ func uncachedRows() []degradeRow {
 				{do: "GET /y", status: 200, answer: "GET /y", served: true},
 				{do: "GET /y", status: 200, answer: "GET /y", served: true},
 				{do: "GET /y", status: 200, answer: "GET /y", served: true},
-				{do: "GET /page", status: 200, like: 1, fields: and(
-					replayedFields("X-Ratelimit-Limit", "3", "X-Ratelimit-Reset", "946688400", "Age", "0", "Cache-Status", "ratelimit;hit;ttl=60;detail=quota-exceeded"),
-				)},
+				{do: "GET /page", status: 200, like: 1, fields: replayedFields("X-Ratelimit-Limit", "3", "X-Ratelimit-Reset", "946688400", "Age", "0",
+					"Cache-Status", "ratelimit;hit;ttl=60;detail=quota-exceeded")},
 			},
 		},
 	}
