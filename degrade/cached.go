@@ -108,14 +108,14 @@ func (p *Pages) find(r *keyfunc.Request, d *Denial, wants *directives, now time.
 	s := p.store.Load()
 	var buf [1024]byte
 	a := p.addressOf(buf[:0], r, d.Policy, d.Key)
-	values, cut := fieldsOf(r.Request), s.cut(r.Request)
+	values, at := fieldsOf(r.Request), s.cutOf(r.Request)
 	look := func(key string, publicOnly bool) *Page {
 		c, ok := s.Get(key)
-		if !ok {
+		if !ok || c == nil || c.Key != key {
 			return nil
 		}
 		page := c.find(values, publicOnly)
-		if page == nil || !p.lives(page, now, d.Cause) || !wants.accepts(page, now) || cut.void(page) {
+		if page == nil || !p.lives(page, now, d.Cause) || !wants.accepts(page, now) || s.void(at, page) {
 			return nil
 		}
 		return page

@@ -85,7 +85,7 @@ func TestCachedForeignStore(t *testing.T) {
 		c, _ := store.Get(key)
 		page := c.Pages[0]
 		page.Header = fieldsOf("Set-Cookie: sid=1", "Connection: close", "X-RateLimit-Remaining: 5", "X-Kept: 1")
-		store.Set(key, &degrade.Copies{Pages: []degrade.Page{page}})
+		store.Set(key, &degrade.Copies{Key: key, Pages: []degrade.Page{page}})
 	}
 	h := s.refuse(fetch("/")).Header()
 	require.NotContains(t, h, "Set-Cookie")

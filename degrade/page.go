@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 )
 
 // Page is one response as it is stored. It is not to be changed.
@@ -28,21 +29,22 @@ const MaxVariants = 8
 
 // Copies is what is stored under one key. It is not to be changed: [Store] replaces it as a whole.
 type Copies struct {
+	Key   string   // the key they are stored under: a store that mixes up its keys does not mix up callers
 	Vary  []string // the request fields that tell Pages apart, canonical, sorted, at most MaxVary
 	Pages []Page   // the newest first, at most MaxVariants
 }
 
 // Size is about how many bytes of memory c takes.
 func (c *Copies) Size() int {
-	n := 64
+	n := int(unsafe.Sizeof(*c)) + len(c.Key)
 	for _, name := range c.Vary {
 		n += 16 + len(name)
 	}
 	for i := range c.Pages {
 		p := &c.Pages[i]
-		n += 320 + len(p.Variant) + len(p.Body) // the struct and its map
+		n += int(unsafe.Sizeof(*p)) + len(p.Variant) + cap(p.Body) + mapSize(len(p.Header))
 		for name, values := range p.Header {
-			n += 64 + len(name)
+			n += len(name)
 			for _, v := range values {
 				n += 16 + len(v)
 			}
@@ -51,13 +53,27 @@ func (c *Copies) Size() int {
 	return n
 }
 
+// mapSize is what a header of n fields takes beside their texts: groups of 8 places, of which more than one group fills at
+// most 7 in 8, and are doubled.
+func mapSize(n int) int {
+	const head, group = 48, 8 + 8*(16+24)
+	if n <= 8 {
+		return head + group
+	}
+	groups := 2
+	for groups*7 < n {
+		groups *= 2
+	}
+	return head + 40 + groups*group
+}
+
 // with returns c and the page, of a response that depends on the fields of vary. Pages that the new one replaces are left
 // out, so are dead ones. Fields are added up: the newest response that forgets one of them does not make older ones fit
 // requests they were not made for. Pages of fewer fields cannot be told apart by more, and go.
-func (c *Copies) with(vary []string, values func(string) []string, p Page, dead func(*Page) bool) *Copies {
-	next := &Copies{Vary: vary}
+func (c *Copies) with(key string, vary []string, values func(string) []string, p Page, dead func(*Page) bool) *Copies {
+	next := &Copies{Key: key, Vary: vary}
 	var kept []Page
-	if c != nil {
+	if c != nil && c.Key == key {
 		for i := range c.Pages {
 			if !dead(&c.Pages[i]) {
 				kept = append(kept, c.Pages[i])
@@ -85,7 +101,10 @@ func (c *Copies) with(vary []string, values func(string) []string, p Page, dead 
 }
 
 // withoutPublic returns c without the pages that are for everybody: c itself if there is none, nil if nothing is left.
-func (c *Copies) withoutPublic() *Copies {
+func (c *Copies) withoutPublic(key string) *Copies {
+	if c != nil && c.Key != key {
+		return nil // another's
+	}
 	if c == nil || !slices.ContainsFunc(c.Pages, func(p Page) bool { return p.Public }) {
 		return c
 	}
@@ -93,7 +112,7 @@ func (c *Copies) withoutPublic() *Copies {
 	if len(kept) == 0 {
 		return nil
 	}
-	return &Copies{Vary: c.Vary, Pages: kept}
+	return &Copies{Key: key, Vary: c.Vary, Pages: kept}
 }
 
 // find returns the page that a request with these fields may get.

@@ -99,7 +99,7 @@ type Pages struct {
 type pageStore struct {
 	Store
 	seed maphash.Seed
-	cuts [4096]pageCut
+	cuts atomic.Pointer[pageCuts] // nil until something is written
 }
 
 // pageCut is when a write succeeded, by a hash of host and path: copies of requests that came before are void, RFC 9111
@@ -107,7 +107,25 @@ type pageStore struct {
 // nothing else. Times of one process compare by its monotonic clock, so that none is revived by a clock that goes back.
 type pageCut struct{ at atomic.Pointer[time.Time] }
 
-func (c *pageCut) written(now time.Time) {
+type pageCuts [4096]pageCut
+
+// cutOf is the cut of a request's address.
+func (s *pageStore) cutOf(r *http.Request) uint32 {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	var buf [256]byte
+	_, _ = h.Write(appendLower(buf[:0], r.Host))
+	_ = h.WriteByte(0)
+	_, _ = h.WriteString(r.URL.Path)
+	return uint32(h.Sum64() % uint64(len(pageCuts{})))
+}
+
+// written makes void what is stored at a cut.
+func (s *pageStore) written(cut uint32, now time.Time) {
+	if s.cuts.Load() == nil {
+		s.cuts.CompareAndSwap(nil, new(pageCuts))
+	}
+	c := &s.cuts.Load()[cut]
 	for {
 		old := c.at.Load()
 		if old != nil && !now.After(*old) || c.at.CompareAndSwap(old, &now) {
@@ -117,8 +135,12 @@ func (c *pageCut) written(now time.Time) {
 }
 
 // void reports whether the address has been written to since the page was asked for.
-func (c *pageCut) void(page *Page) bool {
-	at := c.at.Load()
+func (s *pageStore) void(cut uint32, page *Page) bool {
+	cuts := s.cuts.Load()
+	if cuts == nil {
+		return false
+	}
+	at := cuts[cut].at.Load()
 	return at != nil && !page.Began.After(*at)
 }
 
@@ -190,6 +212,15 @@ func sameStore(a, b Store) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
+// defers reports whether an update may come to change what is stored after it has returned.
+func (s *pageStore) defers() bool {
+	if _, own := s.Store.(*MemoryStore); own {
+		return false
+	}
+	_, ok := s.Store.(Updater)
+	return ok
+}
+
 // update replaces what is stored under key.
 func (s *pageStore) update(key string, change func(*Copies) *Copies) {
 	if u, ok := s.Store.(Updater); ok {
@@ -207,17 +238,6 @@ func (s *pageStore) update(key string, change func(*Copies) *Copies) {
 	default:
 		s.Set(key, c)
 	}
-}
-
-// cut is the one of a request's address.
-func (s *pageStore) cut(r *http.Request) *pageCut {
-	var h maphash.Hash
-	h.SetSeed(s.seed)
-	var buf [256]byte
-	_, _ = h.Write(appendLower(buf[:0], r.Host))
-	_ = h.WriteByte(0)
-	_, _ = h.WriteString(r.URL.Path)
-	return &s.cuts[h.Sum64()%uint64(len(s.cuts))]
 }
 
 // bound is for how long p may be stale.

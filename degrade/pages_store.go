@@ -17,7 +17,8 @@ type Store interface {
 
 // Updater is a [Store] that replaces what it has without losing what others write meanwhile. For other stores a Get and
 // a Set do, which may cost a copy where two responses of one key end at once. change is quick and has no side effects; it
-// is given nil where there is nothing, and returns nil for nothing.
+// is given nil where there is nothing, and returns nil for nothing. It may be called more than once, and after Update has
+// returned.
 type Updater interface {
 	Update(key string, change func(*Copies) *Copies)
 }

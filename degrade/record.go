@@ -30,7 +30,7 @@ type recording struct {
 	began time.Time
 	write bool // the request is one: only the status matters
 	store *pageStore
-	cut   *pageCut // of the address, which the handler may change
+	cut   uint32 // of the address, which the handler may change
 	held  *pageBuffers
 	ctx   context.Context // of the request
 	host  string
@@ -42,6 +42,7 @@ type recording struct {
 	verdict pageVerdict
 	page    Page
 	vary    []string
+	fields  int   // of the header, when it was last judged after it went out
 	length  int64 // Content-Length; -1: not said
 	taking  bool  // the body is being kept
 	broken  bool  // what was kept is not the whole response
@@ -145,7 +146,7 @@ func (p *Pages) record(w http.ResponseWriter, r *keyfunc.Request, policy string,
 	}
 	held := pageBuffersPool.Get().(*pageBuffers)
 	s := p.store.Load()
-	x := &recording{pages: p, began: time.Now(), write: write, store: s, cut: s.cut(r.Request), held: held, ctx: r.Context(), host: r.Host, length: -1}
+	x := &recording{pages: p, began: time.Now(), write: write, store: s, cut: s.cutOf(r.Request), held: held, ctx: r.Context(), host: r.Host, length: -1}
 	x.address = p.addressOf(held.key[:0], r, policy, key)
 	held.key = x.address.key
 	if write {
@@ -154,14 +155,6 @@ func (p *Pages) record(w http.ResponseWriter, r *keyfunc.Request, policy string,
 	held.asked.take(r.Header)
 	held.before.take(w.Header())
 	return x.wrap(w), x.finish
-}
-
-// values are those of the request as it came.
-func (x *recording) values(name string) []string {
-	if name == "Host" {
-		return []string{x.host} // it is a part of the key, too
-	}
-	return x.held.asked.get(name)
 }
 
 // begin sees the final status, before the header goes out: what is further out may change it then.
@@ -180,6 +173,20 @@ func (x *recording) begin(w http.ResponseWriter, status int) {
 		if !x.write {
 			x.judge(w.Header(), time.Now())
 		}
+	}
+}
+
+// sent sees that a part of the response has gone out, and with the first one the header. What is further out, such as a
+// session, may have added to it on its way, or does so later if something buffers.
+func (x *recording) sent(w http.ResponseWriter) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.done || x.verdict != allowed {
+		return
+	}
+	if h := w.Header(); len(h) != x.fields {
+		x.fields = len(h)
+		x.judgeAgain(h)
 	}
 }
 
@@ -322,7 +329,8 @@ func (x *recording) settle(ok bool) {
 		}
 	default:
 		// The response says nothing about what the anonymous get, but what was for everybody no longer is.
-		s.update(x.shared(), (*Copies).withoutPublic)
+		shared := x.shared()
+		s.update(shared, func(c *Copies) *Copies { return c.withoutPublic(shared) })
 		if x.asker == member && x.verdict == forbidden {
 			s.Delete(x.private())
 		} else if x.asker == member && whole {
@@ -333,7 +341,7 @@ func (x *recording) settle(ok bool) {
 
 // written makes every copy of the address void.
 func (x *recording) written() {
-	x.cut.written(time.Now())
+	x.store.written(x.cut, time.Now())
 	// Other processes that share the store have no part in the cuts.
 	x.store.Delete(x.shared())
 	if x.asker == member {
@@ -343,17 +351,32 @@ func (x *recording) written() {
 
 // add stores the page. It is made here, once it is known that it will be kept.
 func (x *recording) add(key string) {
-	page, now := x.page, time.Now()
-	dead := func(p *Page) bool {
-		return x.cut.void(p) || !x.pages.lives(p, now, Quota) && !x.pages.lives(p, now, Capacity)
+	p, s, cut, page, now := x.pages, x.store, x.cut, x.page, time.Now()
+	dead := func(old *Page) bool {
+		return s.void(cut, old) || !p.lives(old, now, Quota) && !p.lives(old, now, Capacity)
 	}
 	if dead(&page) {
 		return
 	}
-	page.Body = append(make([]byte, 0, len(x.held.body)), x.held.body...)
+	page.Body = append([]byte(nil), x.held.body...) // its capacity is what it takes
 	page.Header["Content-Length"] = []string{strconv.Itoa(len(page.Body))}
 	if _, ok := page.Header["Content-Type"]; !ok && len(page.Body) > 0 && len(page.Header["Content-Encoding"]) == 0 {
 		page.Header["Content-Type"] = []string{http.DetectContentType(page.Body)} // as the server did
 	}
-	x.store.update(key, func(c *Copies) *Copies { return c.with(x.vary, x.values, page, dead) })
+	asked, host, vary := x.held.asked, x.host, x.vary
+	if s.defers() {
+		x.held.asked = fieldCopy{} // the change may come when the buffers are another's
+	}
+	values := func(name string) []string {
+		if name == "Host" {
+			return []string{host} // it is a part of the key, too
+		}
+		return asked.get(name)
+	}
+	s.update(key, func(c *Copies) *Copies {
+		if s.void(cut, &page) { // by now
+			return c
+		}
+		return c.with(key, vary, values, page, dead)
+	})
 }

@@ -44,6 +44,30 @@ func (x *recording) judge(h http.Header, now time.Time) {
 	}
 }
 
+// judgeAgain looks for what speaks against storing the response in the header that went out. A field that it depends on
+// besides is taken over, but for Accept-Encoding: who compresses further out does so with copies, too.
+func (x *recording) judgeAgain(h http.Header) {
+	h = canonical(h)
+	d := parseDirectives(h["Cache-Control"])
+	late, ok := varyNames(h["Vary"], false)
+	vary := slices.Clone(x.vary)
+	for _, name := range late {
+		if name != "Accept-Encoding" && !slices.Contains(vary, name) {
+			vary = append(vary, name)
+		}
+	}
+	if !ok || len(vary) > MaxVary || refused(h, &d) || x.asker == stranger && !d.public {
+		x.verdict = forbidden
+		x.stop()
+		return
+	}
+	slices.Sort(vary)
+	x.vary, x.page.Public = vary, x.page.Public && d.public
+	if n := lifetime(h, &d, x.page.Stored); n >= 0 && n < x.page.Lifetime {
+		x.page.Lifetime = n
+	}
+}
+
 // refused reports whether a response must not be stored whatever the settings.
 func refused(h http.Header, d *directives) bool {
 	if d.forbids() || len(h["Set-Cookie"]) > 0 || len(h["Set-Cookie2"]) > 0 || len(h["Content-Range"]) > 0 {
@@ -115,22 +139,55 @@ func canonical(h http.Header) http.Header {
 }
 
 // copied is what of h is replayed. What was there before the handler, as it was, is set by others for each request anew,
-// unless it says what the body is.
+// unless it says what the body is. Nothing of it is shared with the handler: a short value may be a part of a long text,
+// which would stay as long as the copy.
 func (x *recording) copied(h http.Header) http.Header {
 	hop := connectionFields(h)
-	c := make(http.Header, len(h)+2)
 	allow := allowsOrigin(h, x.vary)
-	for name, values := range h {
+	kept := func(name string, values []string) bool {
 		switch {
 		case dropped(name), slices.Contains(hop, name):
+			return false
 		case !allow && (name == "Access-Control-Allow-Origin" || name == "Access-Control-Allow-Credentials"):
-		case !describes(name) && same(x.held.before.get(name), values):
-		default:
-			c[name] = slices.Clone(values)
+			return false
 		}
+		return describes(name) || !same(x.held.before.get(name), values)
+	}
+	var few [16]string
+	names, lines, size := few[:0], 0, 0
+	for name, values := range h {
+		if kept(name, values) {
+			names, lines, size = append(names, name), lines+len(values), size+len(name)
+			for _, v := range values {
+				size += len(v)
+			}
+		}
+	}
+	var text strings.Builder
+	text.Grow(size)
+	for _, name := range names {
+		text.WriteString(name)
+		for _, v := range h[name] {
+			text.WriteString(v)
+		}
+	}
+	c, rest, all := make(http.Header, len(names)+laterFields), text.String(), make([]string, 0, lines)
+	cut := func(n int) (s string) {
+		s, rest = rest[:n], rest[n:]
+		return s
+	}
+	for _, name := range names {
+		own, lo := cut(len(name)), len(all)
+		for _, v := range h[name] {
+			all = append(all, cut(len(v)))
+		}
+		c[own] = all[lo:len(all):len(all)]
 	}
 	return c
 }
+
+// laterFields are added to those of a handler: Date, Content-Length and Content-Type.
+const laterFields = 3
 
 func same(before, values []string) bool { return len(before) > 0 && slices.Equal(before, values) }
 

@@ -46,6 +46,7 @@ func (h *recordHooks) writeHeader(next httpsnoop.WriteHeaderFunc) httpsnoop.Writ
 	return func(status int) {
 		x.begin(w, status)
 		next(status)
+		x.sent(w)
 	}
 }
 
@@ -55,6 +56,7 @@ func (h *recordHooks) write(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 		x.ok(w)
 		n, err := next(b)
 		x.wrote(b, n, err)
+		x.sent(w)
 		return n, err
 	}
 }
@@ -65,6 +67,7 @@ func (h *recordHooks) writeString(next httpsnoop.WriteStringFunc) httpsnoop.Writ
 		x.ok(w)
 		n, err := next(s)
 		x.wroteString(s, n, err)
+		x.sent(w)
 		return n, err
 	}
 }
@@ -74,13 +77,16 @@ func (h *recordHooks) readFrom(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFu
 	return func(src io.Reader) (int64, error) {
 		x.ok(w)
 		if !x.active() {
-			return next(src) // a file goes out by sendfile
+			n, err := next(src) // a file goes out by sendfile
+			x.sent(w)
+			return n, err
 		}
 		t := &tee{src: src, x: x}
 		n, err := next(t)
 		if err != nil || n != t.read {
 			x.wrote(nil, 0, io.ErrShortWrite)
 		}
+		x.sent(w)
 		return n, err
 	}
 }
@@ -91,6 +97,7 @@ func (h *recordHooks) flush(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
 		x.ok(w)
 		x.flushed()
 		next()
+		x.sent(w)
 	}
 }
 
@@ -99,7 +106,9 @@ func (h *recordHooks) flushError(next httpsnoop.FlushErrorFunc) httpsnoop.FlushE
 	return func() error {
 		x.ok(w)
 		x.flushed()
-		return next()
+		err := next()
+		x.sent(w)
+		return err
 	}
 }
 

@@ -23,7 +23,7 @@ func varyNames(lines []string, encoded bool) (names []string, ok bool) {
 			if name == "*" || !isToken(name) {
 				return nil, false
 			}
-			names = append(names, http.CanonicalHeaderKey(name))
+			names = append(names, strings.Clone(http.CanonicalHeaderKey(name))) // not the text it is a part of
 		}
 	}
 	// Whoever compresses and forgets to say so must not hand gzip to those who cannot read it.
