@@ -30,16 +30,25 @@ var (
 	textLine    = []string{typeText}
 )
 
+// forCaches are fields of the route that tell single caches what to do.
+var forCaches = [...]string{
+	"Cdn-Cache-Control", "Surrogate-Control", "Cloudflare-Cdn-Cache-Control", "Vercel-Cdn-Cache-Control", "Netlify-Cdn-Cache-Control", "X-Accel-Expires", "Expires",
+}
+
 // Prepare writes the fields of a refusal that do not depend on its body, and returns the refusal as it is told: for
 // frameworks that write the body themselves, from [Renderer.Body] or in an envelope of their own.
 //
-// The fields are Cache-Control: no-store, in place of any other, as nobody may keep a refusal (RFC 6585 section 4),
+// The fields are Cache-Control: no-store, in place of any other, as nobody may keep a refusal (RFC 6585 section 4) and
+// what is said to single caches would win over it (RFC 9213 section 2.2),
 // X-Content-Type-Options, Retry-After unless one that is long enough is there, as after [Renderer.WriteHeaders], and
 // Access-Control-Expose-Headers. Unavailable and Forbidden remove limits told earlier. All other fields stay as they
 // are. In the returned refusal RetryAfter is the wait in the header in whole seconds (Never: none) and Message the
 // detail.
 func (x *Renderer) Prepare(h http.Header, r *http.Request, f Refusal) Refusal {
 	h[keyCacheControl] = noStore
+	for _, key := range forCaches {
+		delete(h, key)
+	}
 	h[keyTypeOptions] = noSniff
 	bare := kinds[f.Kind.known()].bare
 	if bare {

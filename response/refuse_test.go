@@ -324,3 +324,18 @@ func TestRefuseAllocations(t *testing.T) {
 		require.LessOrEqual(t, got, 4.0)
 	}
 }
+
+// What the route says to single caches does not outlive its answer: theirs would win over no-store.
+func TestRefuseCaches(t *testing.T) {
+	x, err := response.New(response.Options{})
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	for _, name := range []string{"Cache-Control", "CDN-Cache-Control", "Surrogate-Control", "Cloudflare-CDN-Cache-Control", "X-Accel-Expires", "Expires"} {
+		w.Header().Set(name, "public, max-age=300")
+	}
+	x.Refuse(w, httptest.NewRequest("GET", "/", nil), response.Refusal{RetryAfter: time.Second})
+	require.Equal(t, http.Header{
+		"Cache-Control": {"no-store"}, "Content-Type": {"application/problem+json"}, "X-Content-Type-Options": {"nosniff"}, "Retry-After": {"1"},
+		"Content-Length": w.Header()["Content-Length"],
+	}, w.Header())
+}
