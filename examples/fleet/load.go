@@ -20,23 +20,30 @@ func (c *count) add(o count) {
 	c.byShare += o.byShare
 }
 
+func sum(counts []count) (all count) {
+	for _, c := range counts {
+		all.add(c)
+	}
+	return all
+}
+
 // load sends requests to all processes for some time. A request that takes long makes fewer, not a burst afterwards.
-func load(ctx context.Context, client *http.Client, fleet []*process, perSecond int, length time.Duration) []count {
+func (p plan) load(ctx context.Context, client *http.Client, fleet []*process, perSecond int, length time.Duration) []count {
 	counts := make([]count, len(fleet))
 	over, stop := context.WithTimeout(ctx, length)
 	defer stop()
 	var wg sync.WaitGroup
-	for k, p := range fleet {
+	for k, to := range fleet {
 		wg.Go(func() {
-			tick := time.NewTicker(time.Second * 100 / time.Duration(perSecond*servers[k].share))
+			tick := time.NewTicker(time.Second * 100 / time.Duration(perSecond*p.servers[k].share))
 			defer tick.Stop()
 			for {
 				select {
 				case <-over.Done():
-					counts[k].ask(ctx, client, p)
+					counts[k].ask(ctx, client, to)
 					return
 				case <-tick.C:
-					counts[k].send(ctx, client, p.url)
+					counts[k].send(ctx, client, to.url)
 				}
 			}
 		})

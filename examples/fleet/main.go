@@ -1,5 +1,6 @@
 // Command fleet is three processes behind one limit on one Redis, a net/http, a Gin and an Echo server, and a load that
-// falls on them unevenly. With -kill it takes Redis away while they serve. README.md shows both.
+// falls on them unevenly; with -leased it is ten that lease the limit. With -kill it takes Redis away while they serve.
+// README.md shows all of it.
 package main
 
 import (
@@ -12,6 +13,8 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,14 +22,24 @@ import (
 	"github.com/spillway-go/spillway/limiter/fallback"
 )
 
-// limit is what all processes together may let through.
-var limit = limiter.PerSecond(50)
+// plan is a fleet and its load.
+type plan struct {
+	limit   limiter.Limit // what all processes together may let through
+	servers []server
+	calm    int // requests a second that every process has room for in its share: nobody may be refused, whatever becomes of Redis
+	busy    int // more than the limit
+}
 
-// servers are the processes, and how many of 100 requests each gets.
-var servers = []struct {
+// server is a process, and how many of 100 requests it gets.
+type server struct {
 	name  string
 	share int
-}{{"net/http", 70}, {"gin", 20}, {"echo", 10}}
+}
+
+var central = plan{
+	limit: limiter.PerSecond(50), calm: 20, busy: 200,
+	servers: []server{{"net/http", 70}, {"gin", 20}, {"echo", 10}},
+}
 
 // stage is a part of the run.
 type stage struct {
@@ -34,9 +47,6 @@ type stage struct {
 	prepare   func() error // nil: nothing
 	perSecond int
 }
-
-// calm is a load that every process has room for in its share: nobody may be refused, whatever becomes of Redis.
-const calm = 20
 
 func main() {
 	if role := os.Getenv(roleVar); role != "" {
@@ -57,6 +67,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	url := flags.String("redis", "", "`URL` of a Redis to use; without it one is started")
 	kill := flags.Bool("kill", false, "kill the Redis that was started, and start it again")
+	lease := flags.Bool("leased", false, "ten processes that lease the limit")
 	length := flags.Duration("for", 3*time.Second, "how long each stage lasts, 1s to 1m")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -86,9 +97,19 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		defer func() { redis.end() }()
 		*url = redis.url
 	}
+	plan, env := central, []string{urlVar + "=" + *url}
+	var passed *meter
+	if *lease {
+		m, err := newMeter()
+		if err != nil {
+			return err
+		}
+		defer m.close()
+		plan, passed, env = leases, m, append(env, meterVar+"="+m.address())
+	}
 	var fleet []*process
-	for _, s := range servers {
-		p, err := begin(ctx, s.name, tell, urlVar+"="+*url)
+	for _, s := range plan.servers {
+		p, err := begin(ctx, s.name, tell, env...)
 		if err != nil {
 			return err
 		}
@@ -96,19 +117,19 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		fleet = append(fleet, p)
 	}
 
-	stages := []stage{{title: "More than the limit, unevenly", perSecond: 200}}
+	stages := []stage{{title: "More than the limit, unevenly", perSecond: plan.busy}}
 	if *kill {
 		stages = []stage{
-			{title: "Redis works", perSecond: calm},
-			{title: "Redis is killed", perSecond: calm, prepare: func() error {
+			{title: "Redis works", perSecond: plan.calm},
+			{title: "Redis is killed", perSecond: plan.calm, prepare: func() error {
 				redis.end()
 				return nil
 			}},
-			{title: "Redis is away, and everybody wants more", perSecond: 200},
-			{title: "Redis is started again, without data", perSecond: 200, prepare: startRedis},
+			{title: "Redis is away, and everybody wants more", perSecond: plan.busy},
+			{title: "Redis is started again, without data", perSecond: plan.busy, prepare: startRedis},
 		}
 	}
-	out.Printf("%d processes, one limit: %v. Of 100 requests they get 70, 20 and 10.", len(fleet), limit)
+	out.Printf("%d processes, one limit: %v. Of 100 requests they get %v.", len(fleet), plan.limit, plan.shares())
 	client := &http.Client{Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
 	var broken error
@@ -120,17 +141,29 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			}
 		}
 		began := time.Now()
-		counts := load(ctx, client, fleet, s.perSecond, *length)
+		counts := plan.load(ctx, client, fleet, s.perSecond, *length)
 		took := time.Since(began)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		broken = errors.Join(broken, report(out, s, counts, took))
+		broken = errors.Join(broken, plan.report(out, s, counts, took))
+		if passed != nil {
+			broken = errors.Join(broken, passed.report(ctx, out, s, client, fleet, counts, began))
+		}
 	}
 	if broken == nil {
 		out.Print("\nAll promises were kept.")
 	}
 	return broken
+}
+
+func (p plan) shares() string {
+	var each []string
+	for _, s := range p.servers {
+		each = append(each, strconv.Itoa(s.share))
+	}
+	last := len(each) - 1
+	return strings.Join(each[:last], ", ") + " and " + each[last]
 }
 
 // most is what n limiters of l may admit together in any interval of that length: the bursts, and what the rates bring.
@@ -139,16 +172,16 @@ func most(l limiter.Limit, n int, t time.Duration) float64 {
 }
 
 // report prints what became of a stage's requests. The error names every promise that was not kept.
-func report(out *log.Logger, s stage, counts []count, took time.Duration) (err error) {
+func (p plan) report(out *log.Logger, s stage, counts []count, took time.Duration) (err error) {
 	const row = "  %-8s %6d %9d %8d %7d %9d"
 	out.Printf("  %-8s %6s %9s %8s %7s %9s", "process", "sent", "admitted", "refused", "errors", "by share")
-	var all count
 	for k, c := range counts {
-		out.Printf(row, servers[k].name, c.sent, c.admitted, c.refused, c.errors, c.byShare)
-		all.add(c)
+		out.Printf(row, p.servers[k].name, c.sent, c.admitted, c.refused, c.errors, c.byShare)
 	}
+	all := sum(counts)
 	// Whoever was not asked has admitted nothing.
-	redis, shares, bound := most(limit, 1, took), most(fallback.Share(limit, len(servers)), len(servers), took), 0.0
+	n := len(p.servers)
+	redis, shares, bound := most(p.limit, 1, took), most(fallback.Share(p.limit, n), n, took), 0.0
 	if all.admitted > all.byShare {
 		bound += redis
 	}
@@ -166,6 +199,6 @@ func report(out *log.Logger, s stage, counts []count, took time.Duration) (err e
 	broken(float64(all.byShare) > shares, "the shares admitted more than they are")
 	broken(all.admitted == 0, "nothing was admitted")
 	broken(all.errors > 0, "requests were answered neither 200 nor 429")
-	broken(s.perSecond == calm && all.refused > 0, "requests were refused that every share has room for")
+	broken(s.perSecond == p.calm && all.refused > 0, "requests were refused that every share has room for")
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -66,6 +67,43 @@ func TestFleetWithoutRedis(t *testing.T) {
 	require.Zero(t, killed[2], "refused on account of the outage")
 	require.Equal(t, killed[1], killed[4], "admitted by something else than shares")
 	require.Equal(t, away[1], away[4], "admitted by something else than shares")
+}
+
+func TestLeasedFleet(t *testing.T) {
+	stages := fly(t, "-leased", "-for", "1s")
+	require.Len(t, stages, 1)
+}
+
+func TestLeasedFleetWithoutRedis(t *testing.T) {
+	stages := fly(t, "-leased", "-for", "2s", "-kill")
+	require.Len(t, stages, 4)
+	killed, away := stages[1], stages[2]
+	require.Zero(t, killed[2], "refused on account of the outage")
+	require.Positive(t, killed[4], "leases end")
+	require.Equal(t, away[1], away[4], "admitted by something else than shares")
+}
+
+// The fullest interval, whatever came before and after it.
+func TestExcess(t *testing.T) {
+	at := func(ms ...int64) []int64 {
+		for k := range ms {
+			ms[k] *= int64(time.Millisecond)
+		}
+		return ms
+	}
+	for name, c := range map[string]struct {
+		passed []int64
+		want   float64
+	}{
+		"nothing":             {nil, 0},
+		"the burst":           {at(0, 0, 0), 0},
+		"and one":             {at(0, 0, 0, 0), 1},
+		"as it refills":       {at(0, 0, 0, 1000, 2000, 2500), 0.5},
+		"in the middle":       {at(0, 9000, 9000, 9000, 9500, 9500, 20000), 1.5},
+		"never above a burst": {at(0, 60000, 60000, 60000, 60000, 60000), 2},
+	} {
+		require.InDelta(t, c.want, excess(c.passed, 1, 3), 1e-9, name)
+	}
 }
 
 func TestUsage(t *testing.T) {

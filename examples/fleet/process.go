@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ import (
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/limiter/fallback"
+	"github.com/spillway-go/spillway/limiter/leased"
 	"github.com/spillway-go/spillway/limiter/redislimit"
 )
 
@@ -36,7 +38,9 @@ const (
 	roleVar    = "FLEET_ROLE"
 	urlVar     = "FLEET_REDIS_URL"
 	addressVar = "FLEET_REDIS_ADDRESS"
+	meterVar   = "FLEET_METER" // set: the limit is leased, and this is where to tell what passes
 	roleRedis  = "redis"
+	prefix     = "fleet-example"
 )
 
 // process is this command, started once more to play a role. It ends when its standard input does: with the parent,
@@ -46,6 +50,7 @@ type process struct {
 	stdin   io.Closer
 	ended   chan struct{}
 	byShare int // admissions it has told of
+	stats   leased.Stats
 }
 
 // begin starts a process and returns when it is ready. What it says later is told.
@@ -105,11 +110,14 @@ func play(role string) error {
 // playServer is what a service does: everything in it but the lines it says is as in a real one.
 func playServer(ctx context.Context, framework string) error {
 	logging.Disable() // go-redis logs every connection that fails; the breaker tells it once
-	shared := spillway.Must(redislimit.Open("env:"+urlVar, redislimit.Config{Prefix: "fleet-example"}))
-	defer func() { _ = shared.Close() }()
+	plan, shared, passed, end, err := playLimiter()
+	if err != nil {
+		return err
+	}
+	defer end()
 	var open atomic.Bool
 	safe := spillway.Must(fallback.New(fallback.Config{
-		Primary: shared, Replicas: len(servers),
+		Primary: shared, Replicas: len(plan.servers),
 		Logger: slog.New(slog.DiscardHandler), // the observer prints it; without both it is in the log
 		Observer: limiter.ObserverFunc(func(e limiter.Event) {
 			switch {
@@ -127,15 +135,21 @@ func playServer(ctx context.Context, framework string) error {
 	guard := spillway.Must(spillway.New(spillway.Config{
 		Limiter: safe,
 		Observer: limiter.ObserverFunc(func(e limiter.Event) {
-			if e.Kind == limiter.EventDecision && e.Decision.Allowed && e.Decision.Via == limiter.ViaFallback {
-				byShare.Add(1)
+			if e.Kind == limiter.EventDecision && e.Decision.Allowed {
+				passed.note()
+				if e.Decision.Via == limiter.ViaFallback {
+					byShare.Add(1)
+				}
 			}
 		}),
-		Policies: []spillway.Policy{{Name: "everybody", Key: keyfunc.Global(), Limit: limit}},
+		Policies: []spillway.Policy{{Name: "everybody", Key: keyfunc.Global(), Limit: plan.limit}},
 	}))
 	mux := http.NewServeMux()
 	mux.Handle("/", handler(framework, guard))
 	mux.HandleFunc("GET /by-share", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, byShare.Load()) })
+	if l, ok := shared.(*leased.Limiter); ok {
+		mux.HandleFunc("GET /leases", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(l.Stats()) })
+	}
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -151,6 +165,37 @@ func playServer(ctx context.Context, framework string) error {
 		return err
 	}
 	return nil
+}
+
+// playLimiter makes what decides while Redis is there: it is asked for every request, or for leases.
+func playLimiter() (p plan, shared limiter.Limiter, passed *stamps, end func(), err error) {
+	address := os.Getenv(meterVar)
+	if address == "" {
+		l, err := redislimit.Open("env:"+urlVar, redislimit.Config{Prefix: prefix})
+		if err != nil {
+			return p, nil, nil, nil, err
+		}
+		return central, l, nil, func() { _ = l.Close() }, nil
+	}
+	options, err := redis.ParseURL(os.Getenv(urlVar))
+	if err != nil {
+		return p, nil, nil, nil, err
+	}
+	if passed, err = newStamps(address); err != nil {
+		return p, nil, nil, nil, err
+	}
+	client := redis.NewClient(options)
+	l, err := leased.New(leased.Config{
+		Client: client, Prefix: prefix, Logger: slog.New(slog.DiscardHandler),
+		Timeout: 250 * time.Millisecond, // ten processes and their clients share this machine
+	})
+	return leases, l, passed, func() {
+		if l != nil {
+			_ = l.Close()
+		}
+		_ = client.Close()
+		passed.close()
+	}, err
 }
 
 func handler(framework string, guard *spillway.Guard) http.Handler {
