@@ -1,0 +1,69 @@
+// Package client sends HTTP requests no faster than a partner allows, and obeys what the partner's answers say.
+//
+//	transport, err := client.New(client.Config{
+//		Base:    http.DefaultTransport,
+//		Limiter: shared,                     // redislimit: one limit for all processes
+//		Limit:   limiter.PerSecond(10),      // the number in the contract
+//		Strict:  true,
+//	})
+//	…
+//	partner := &http.Client{Transport: transport}
+//
+// It is for calls to other people's services whose limits are known, or are told in their answers. It is not for what comes
+// in; that is package middleware. It does not balance load, and it keeps no request longer than its process lives.
+//
+// # The limit
+//
+// Limit is the partner's number, and [Config].Headroom of it is used. Written without an algorithm and a burst, as above, it
+// is kept evenly: requests leave at least Period/(Rate·Headroom) apart, in all processes that share the Limiter together,
+// and there is no burst after a pause. A partner that counts in windows, wherever they begin, then sees at most Rate in each,
+// unless requests are held up on their way, one behind the other, for longer than the headroom makes up for: of a
+// Period-long window the share 1 − Headroom. A limit with a burst (PerSecond(10).WithBurst(5)) or with another algorithm is
+// counted as it says, so what it lets pass can come at once. Windows and logs have the headroom in whole requests: none at
+// a rate of 1.
+//
+// The bound is on departures. In one process a timer that is late does not bring two requests closer together than
+// the partner's own number has them; two processes do not see each other's timers, so there the headroom has to do.
+//
+// # The line
+//
+// Requests for one key stand in a line, first come, first served. The first one alone asks the Limiter, so leaving the line
+// costs nothing, and what has been booked already is offered back by [limiter.Refunder]; a LeakyBucket does not take it, and
+// then at most what leaves within 50 ms, and one more, is lost. Processes take turns; there is no order among them. One
+// process decides once at a time for a key: with a store a round trip away it sends at most one request per round trip.
+//
+// A request whose turn comes after its deadline, or after MaxWait, fails at once with a [*LimitedError]. In a fleet the
+// requests of other processes are seen when they have taken their turn: what waits is judged by how long turns have
+// lately taken, so that under changing load one may still wait and fail, at its deadline at the latest. None is sent after it.
+//
+// # What answers say
+//
+//   - Retry-After with 429, 503 or 403, in seconds or as a date, which is counted from the answer's own Date: nothing is sent
+//     for that key until then. Without it a 429 or 403 waits until the fields below say that something is left, or, for a 429,
+//     for half a second to a second, doubled each time up to a minute. Then one request tries, and the others wait for its answer.
+//   - RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11, RateLimit of draft -07, RateLimit-Limit,
+//     -Remaining and -Reset of draft -06, X-RateLimit-* and X-Rate-Limit-*: no more is sent than they say is left, less what was
+//     under way meanwhile and may not have been counted. Below [Config].PaceBelow of the quota the rest is spread evenly.
+//     Policies that do not count requests, malformed fields, and those of an answer with an Age are not read. When the time they
+//     tell of is over, one request asks, for a second at most, before others follow.
+//
+// X-RateLimit-Reset is an instant, in seconds or milliseconds, if it is too large to be a wait of 400 days. It is
+// when the window ends or the bucket is full; nobody says which, so a bucket is used more slowly than it could be.
+//
+// This is shared by all requests of a process. [Config].Pauses shares pauses with other processes; what is left is divided by
+// [Config].Replicas. That bounds a fleet only roughly: give it a Limit.
+//
+// # Retries
+//
+// See [Retry]. Each retry takes a turn as any request does. If it could not be in time, if the budget is spent or the body
+// cannot be made again, the answer that is there is returned as it is.
+//
+// # Failures
+//
+// Without Strict a store that is away leaves each process an even share of the limit, 1/Replicas. With it nothing is sent
+// that the store has not counted. A store that loses what it has counted, as in a fail-over, lets pass what it has forgotten:
+// docs/guarantees.md has it by numbers.
+//
+// A [Breaker] for each key leaves alone what fails all the time. A request that waits costs its own goroutine and nothing else:
+// the package starts none.
+package client

@@ -1,0 +1,269 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spillway-go/spillway/limiter"
+)
+
+const (
+	// fullTokens is how many retries a destination has at most to spend.
+	fullTokens = 10
+	// drained is the most that is read of a body that nobody wants, in bytes, so that its connection can be used again.
+	drained = 64 << 10
+)
+
+// exchange is one request with all its attempts.
+type exchange struct {
+	t      *Transport
+	l      *lane
+	key    limiter.Key
+	s      shape
+	first  *http.Request
+	now    *http.Request // this attempt's
+	status int           // of the answer before
+}
+
+func (x *exchange) run() (*http.Response, error) {
+	ctx := x.first.Context()
+	for attempt := 1; ; attempt++ {
+		f, err := x.depart(ctx)
+		if err != nil {
+			return nil, err
+		}
+		res, least, err := x.send(f)
+		next, wait, ok := x.again(res, err, attempt, least)
+		if !ok {
+			return res, err
+		}
+		if res != nil {
+			x.status = res.StatusCode
+			drain(res)
+		}
+		x.now = next
+		if err := sleep(ctx, wait, nil); err != nil {
+			closeBody(next)
+			return nil, err
+		}
+		x.t.retried.Add(1)
+	}
+}
+
+// depart waits for the attempt's turn. On an error its body is closed.
+func (x *exchange) depart(ctx context.Context) (f *flight, err error) {
+	defer func() {
+		if f == nil {
+			closeBody(x.now)
+		}
+	}()
+	began := time.Now()
+	u := turn{t: x.t, l: x.l, key: x.key, s: x.s, status: x.status, until: x.until(began)}
+	f, err = u.depart(ctx)
+	x.t.decided(ctx, &u, time.Since(began), err)
+	return f, err
+}
+
+// until is the last instant at which a request that waits from now on may leave.
+func (x *exchange) until(now time.Time) time.Time {
+	until := now.Add(forever)
+	if most := x.t.config.MaxWait; most > 0 {
+		until = now.Add(most)
+	}
+	// What leaves with the deadline finds the context done.
+	if deadline, ok := x.first.Context().Deadline(); ok && deadline.Add(-1).Before(until) {
+		until = deadline.Add(-1)
+	}
+	return until
+}
+
+// send sends the attempt and takes note of what comes. least is how long it has to be waited before the next one.
+func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err error) {
+	l, known := x.l, false
+	defer func() {
+		if !known { // Base panics
+			l.lost()
+			l.land()
+			f.tell(errFailed)
+		}
+	}()
+	x.t.sent.Add(1)
+	res, err = x.t.config.Base.RoundTrip(x.now)
+	known = true
+	if err != nil || res == nil {
+		l.lost()
+		l.land()
+		if err == nil {
+			err = errors.New("client: Base returned neither a response nor an error")
+		}
+		f.tell(x.verdict(0, false, err))
+		return nil, 0, err
+	}
+	now := time.Now()
+	a := readAdvice(res.Header, now)
+	pause, refused := l.answered(f, res.StatusCode, &a, now)
+	f.tell(x.verdict(res.StatusCode, refused, nil))
+	x.watch(res)
+	if refused && x.t.config.Pauses != nil && pause > 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.first.Context()), settleTimeout)
+		defer cancel()
+		// Who cannot be told finds out by himself.
+		_ = x.t.config.Pauses.Pause(ctx, x.key, pause)
+	}
+	if a.hasRetry {
+		least = max(least, a.retry)
+	}
+	return res, max(least, pause), nil
+}
+
+// watch frees the place in flight when the body ends.
+func (x *exchange) watch(res *http.Response) {
+	end := sync.OnceFunc(x.l.land)
+	if res.Body == nil {
+		res.Body = http.NoBody
+	}
+	// The connection of an upgrade is the caller's: its body is also a writer and stays what it is.
+	if _, upgraded := res.Body.(io.Writer); upgraded || res.Body == http.NoBody {
+		end()
+		return
+	}
+	res.Body = &body{ReadCloser: res.Body, end: end}
+}
+
+func (f *flight) tell(verdict error) {
+	if f.done != nil {
+		f.done(verdict)
+	}
+}
+
+// verdict is what an outcome means for the breaker.
+func (x *exchange) verdict(status int, refused bool, err error) error {
+	switch {
+	case errors.Is(err, context.Canceled), refused:
+		return errNoSign
+	case err != nil:
+		return errFailed
+	}
+	switch status {
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return errFailed
+	}
+	return nil
+}
+
+// again decides whether there is another attempt, and returns it with a body of its own.
+func (x *exchange) again(res *http.Response, err error, attempt int, least time.Duration) (next *http.Request, wait time.Duration, ok bool) {
+	c := &x.t.config.Retry
+	if attempt >= c.Attempts || !worthwhile(res, err) || !repeatable(x.first) || x.first.Context().Err() != nil {
+		return nil, 0, false
+	}
+	most := c.Cap
+	if shift := attempt - 1; shift < 62 && c.Base <= c.Cap>>shift {
+		most = c.Base << shift
+	}
+	// Full jitter, and at least what was asked for.
+	wait = max(rand.N(most+1), least)
+	now := time.Now()
+	soonest, _ := x.l.outlook(x.s, now)
+	if max(wait, soonest) > x.until(now).Sub(now) {
+		return nil, 0, false // the answer that is here is better than none
+	}
+	if b := x.l.breaker; b != nil {
+		if open, is := b.opened(now); is && open > wait {
+			return nil, 0, false
+		}
+	}
+	if !x.l.spend() {
+		return nil, 0, false
+	}
+	copied := *x.first
+	if hasBody(x.first) {
+		body, err := x.first.GetBody()
+		if err != nil {
+			return nil, 0, false
+		}
+		copied.Body = body
+	}
+	return &copied, wait, true
+}
+
+// worthwhile reports whether the next attempt may end in something better.
+func worthwhile(res *http.Response, err error) bool {
+	if err == nil {
+		switch res.StatusCode {
+		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true
+		}
+		return false
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	var (
+		bad     *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		dns     *net.DNSError
+		network net.Error
+	)
+	switch {
+	case errors.As(err, &bad), errors.As(err, &unknown), errors.As(err, &name):
+		return false
+	case errors.As(err, &dns):
+		return !dns.IsNotFound
+	}
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EPIPE)
+}
+
+// repeatable reports whether a request may be sent twice (RFC 9110 section 9.2.2), and can be.
+func repeatable(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+	default:
+		if req.Header.Get("Idempotency-Key") == "" && req.Header.Get("X-Idempotency-Key") == "" {
+			return false
+		}
+	}
+	return !hasBody(req) || req.GetBody != nil
+}
+
+func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
+
+// earn is what a request brings for retries.
+func (l *lane) earn() {
+	l.mu.Lock()
+	l.tokens = min(l.tokens+max(l.t.config.Retry.Ratio, 0), fullTokens)
+	l.mu.Unlock()
+}
+
+// spend takes one retry.
+func (l *lane) spend() bool {
+	if l.t.config.Retry.Ratio < 0 {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tokens < 1 {
+		return false
+	}
+	l.tokens--
+	return true
+}
+
+// drain ends a response nobody wants.
+func drain(res *http.Response) {
+	if res.ContentLength <= drained {
+		_, _ = io.CopyN(io.Discard, res.Body, drained)
+	}
+	_ = res.Body.Close()
+}

@@ -1,0 +1,323 @@
+package client
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+)
+
+// advice is what the fields of one response say about when more may be sent.
+type advice struct {
+	retry    time.Duration // Retry-After, 0 or more
+	hasRetry bool
+	bounds   []bound
+}
+
+// bound is what one policy of a server has left: no more than left requests in the next span.
+type bound struct {
+	left  int64
+	span  time.Duration
+	quota int64 // 0: not told
+}
+
+const (
+	// mostSeconds bounds what others name, in seconds: what still fits a Duration.
+	mostSeconds = 9_000_000_000
+	// mostDelta tells a delta from an instant. No quota lasts longer than 400 days, and all instants since February 1971
+	// are larger numbers.
+	mostDelta = 400 * 24 * 60 * 60
+	// leastMillis tells epoch milliseconds from seconds: as seconds it would be the year 5138.
+	leastMillis = 100_000_000_000
+	// mostText is the longest field that is read, in bytes, and mostBounds how many policies are obeyed.
+	mostText   = 8 << 10
+	mostBounds = 8
+)
+
+// Canonical names of the fields.
+const (
+	keyAge       = "Age"
+	keyDate      = "Date"
+	keyRetry     = "Retry-After"
+	keyState     = "Ratelimit"
+	keyPolicy    = "Ratelimit-Policy"
+	keyLeft06    = "Ratelimit-Remaining"
+	keyQuota06   = "Ratelimit-Limit"
+	keyReset06   = "Ratelimit-Reset"
+	keyLeftX     = "X-Ratelimit-Remaining"
+	keyQuotaX    = "X-Ratelimit-Limit"
+	keyResetX    = "X-Ratelimit-Reset"
+	keyLeftDash  = "X-Rate-Limit-Remaining"
+	keyQuotaDash = "X-Rate-Limit-Limit"
+	keyResetDash = "X-Rate-Limit-Reset"
+)
+
+var triples = [...]struct{ left, quota, reset string }{
+	{keyLeft06, keyQuota06, keyReset06},
+	{keyLeftX, keyQuotaX, keyResetX},
+	{keyLeftDash, keyQuotaDash, keyResetDash},
+}
+
+// readAdvice reads Retry-After (RFC 9110 section 10.2.3) and, of the families of fields that tell a quota, the first that
+// says something: RateLimit of draft-ietf-httpapi-ratelimit-headers-11 or -07, the three fields of its draft -06,
+// X-RateLimit-*, X-Rate-Limit-*. now is when the response was read. What is malformed is as if it were not there.
+func readAdvice(h http.Header, now time.Time) advice {
+	var a advice
+	age, aged := seconds(only(h[keyAge]))
+	// Instants are the server's: count from its own reading of the clock, so that no skew matters. Date is cut to seconds,
+	// so a wait is too long by less than one.
+	clock := now
+	if at, err := http.ParseTime(only(h[keyDate])); err == nil {
+		clock = at.Add(time.Duration(age) * time.Second)
+	}
+	for _, line := range h[keyRetry] {
+		if d, ok := readRetry(line, clock); ok {
+			a.retry, a.hasRetry = max(a.retry, d), true
+		}
+	}
+	// The draft, section 5: what has an age tells of somebody else's request.
+	if aged && age > 0 {
+		return a
+	}
+	if a.bounds = readState(h); a.bounds == nil {
+		a.bounds = readDictionary(h)
+	}
+	for i := 0; a.bounds == nil && i < len(triples); i++ {
+		t := &triples[i]
+		a.bounds = readTriple(h[t.left], h[t.quota], h[t.reset], clock)
+	}
+	return a
+}
+
+func only(lines []string) string {
+	if len(lines) != 1 {
+		return ""
+	}
+	return lines[0]
+}
+
+// seconds reads a non-negative decimal integer, saturating.
+func seconds(text string) (int64, bool) {
+	text = strings.Trim(text, " \t")
+	if text == "" {
+		return 0, false
+	}
+	n := int64(0)
+	for i := range len(text) {
+		c := text[i]
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = min(n*10+int64(c-'0'), 1_000_000_000_000_000)
+	}
+	return n, true
+}
+
+func span(secs int64) time.Duration { return time.Duration(min(secs, mostSeconds)) * time.Second }
+
+func readRetry(text string, clock time.Time) (time.Duration, bool) {
+	if n, ok := seconds(text); ok {
+		return span(n), true
+	}
+	// Some round nothing and send a fraction; it is an error by the RFC, and a wait all the same.
+	text = strings.Trim(text, " \t")
+	if whole, part, ok := strings.Cut(text, "."); ok && len(part) < 10 {
+		n, good := seconds(whole)
+		if _, digits := seconds(part); good && digits {
+			return span(n + 1), true
+		}
+	}
+	return readDate(text, clock)
+}
+
+func readDate(text string, clock time.Time) (time.Duration, bool) {
+	at, err := http.ParseTime(text)
+	if err != nil {
+		// The form with UTC for GMT, as one library sends it.
+		if at, err = time.Parse(time.RFC1123, text); err != nil || !strings.HasSuffix(text, " UTC") {
+			return 0, false
+		}
+	}
+	return min(max(at.Sub(clock), 0), mostSeconds*time.Second), true
+}
+
+// readState reads RateLimit as a List of named Items (drafts -08 to -11, and the a and w of the text after it).
+func readState(h http.Header) []bound {
+	list, ok := readList(h[keyState])
+	if !ok {
+		return nil
+	}
+	type policy struct {
+		quota, window int64
+		other         bool // counts something else than requests
+	}
+	policies := map[string]policy{}
+	told, _ := readList(h[keyPolicy])
+	for _, m := range told {
+		name, p, ok := named(m)
+		if !ok {
+			continue
+		}
+		var known policy
+		known.quota, _ = integer(p, "q")
+		known.window, _ = integer(p, "w")
+		if unit, has := p.Get("qu"); has && unit != "requests" && unit != "request" && unit != httpsfv.Token("requests") {
+			known.other = true
+		}
+		policies[name] = known
+	}
+	var bounds []bound
+	for _, m := range list {
+		name, p, ok := named(m)
+		if !ok || len(bounds) == mostBounds {
+			continue
+		}
+		left, hasLeft := integer(p, "r")
+		wait, hasWait := integer(p, "t")
+		if !hasLeft {
+			if left, hasLeft = integer(p, "a"); hasLeft {
+				wait, hasWait = integer(p, "w")
+			}
+		}
+		about := policies[name]
+		if !hasWait {
+			wait = about.window
+		}
+		if !hasLeft || about.other || wait == 0 {
+			continue // without a window nothing follows: a bound on requests in flight has none
+		}
+		bounds = append(bounds, bound{left: left, span: span(wait), quota: about.quota})
+	}
+	return bounds
+}
+
+func readList(lines []string) (httpsfv.List, bool) {
+	if !short(lines) {
+		return nil, false
+	}
+	list, err := httpsfv.UnmarshalList(lines)
+	return list, err == nil
+}
+
+// short tells whether there is something to read, and not more than anybody has reason to send.
+func short(lines []string) bool {
+	n := 0
+	for _, l := range lines {
+		n += len(l)
+	}
+	return n > 0 && n <= mostText
+}
+
+// named returns a member of a list that is an Item with a name.
+func named(m httpsfv.Member) (string, *httpsfv.Params, bool) {
+	item, ok := m.(httpsfv.Item)
+	if !ok || item.Params == nil {
+		return "", nil, false
+	}
+	switch v := item.Value.(type) {
+	case string:
+		return v, item.Params, true
+	case httpsfv.Token:
+		return string(v), item.Params, true
+	}
+	return "", nil, false
+}
+
+// integer returns a parameter that is an Integer of 0 or more.
+func integer(p *httpsfv.Params, name string) (int64, bool) {
+	v, _ := p.Get(name)
+	n, ok := v.(int64)
+	return n, ok && n >= 0
+}
+
+// readDictionary reads RateLimit as draft -07 has it: limit=100, remaining=50, reset=30.
+func readDictionary(h http.Header) []bound {
+	lines := h[keyState]
+	if !short(lines) {
+		return nil
+	}
+	dict, err := httpsfv.UnmarshalDictionary(lines)
+	if err != nil {
+		return nil
+	}
+	number := func(name string) (int64, bool) {
+		m, _ := dict.Get(name)
+		item, ok := m.(httpsfv.Item)
+		if !ok {
+			return 0, false
+		}
+		n, ok := item.Value.(int64)
+		return n, ok && n >= 0
+	}
+	left, hasLeft := number("remaining")
+	reset, hasReset := number("reset")
+	quota, _ := number("limit")
+	if !hasLeft || !hasReset || reset == 0 {
+		return nil
+	}
+	return []bound{{left: left, span: span(reset), quota: quota}}
+}
+
+// readTriple reads the three fields of a family. Several values, as of limiters one behind another, are one: the fewest
+// units left until the latest reset.
+func readTriple(left, quota, reset []string, clock time.Time) []bound {
+	n, ok := numbers(left, func(a, b int64) int64 { return min(a, b) })
+	if !ok {
+		return nil
+	}
+	wait, ok := readReset(reset, clock)
+	if !ok || wait == 0 {
+		return nil
+	}
+	q, _ := numbers(quota, func(a, _ int64) int64 { return a })
+	return []bound{{left: n, span: wait, quota: q}}
+}
+
+// numbers reads integers in a list, each perhaps with parameters behind a semicolon, and folds them into one.
+func numbers(lines []string, fold func(a, b int64) int64) (n int64, ok bool) {
+	if !short(lines) {
+		return 0, false
+	}
+	for _, line := range lines {
+		for text := range strings.SplitSeq(line, ",") {
+			text, _, _ = strings.Cut(text, ";")
+			v, good := seconds(text)
+			if !good {
+				return 0, false
+			}
+			if ok {
+				v = fold(n, v)
+			}
+			n, ok = v, true
+		}
+	}
+	return n, ok
+}
+
+// readReset reads when a quota is back: seconds from now, or an instant in epoch seconds or milliseconds, which are told
+// apart by their size, or a date.
+func readReset(lines []string, clock time.Time) (time.Duration, bool) {
+	if n, ok := numbers(lines, func(a, b int64) int64 { return max(a, b) }); ok {
+		return sinceReset(n, clock), true
+	}
+	text := strings.Trim(only(lines), " \t")
+	if len(text) > 40 {
+		return 0, false
+	}
+	if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f < mostSeconds {
+		return sinceReset(int64(f)+1, clock), true // a fraction, rounded up
+	}
+	return readDate(text, clock)
+}
+
+func sinceReset(n int64, clock time.Time) time.Duration {
+	switch {
+	case n <= mostDelta:
+		return span(n)
+	case n < leastMillis:
+		return min(max(time.Unix(n, 0).Sub(clock), 0), mostSeconds*time.Second)
+	}
+	return min(max(time.UnixMilli(n).Sub(clock), 0), mostSeconds*time.Second)
+}

@@ -1,0 +1,253 @@
+package client
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spillway-go/spillway/limiter"
+)
+
+// lane is one destination: a line of those who wait, and what is known of it. Who is first in the line has the turn: he
+// alone asks the Limiter, so the order of the line is the order of departures, who leaves the line early costs nothing,
+// and a pause finds few places booked that it makes void.
+type lane struct {
+	t       *Transport
+	key     limiter.Key
+	breaker *breaker      // nil: none
+	wake    chan struct{} // tells who has the turn that something has changed
+
+	mu      sync.Mutex
+	users   int // requests that know this lane
+	used    time.Time
+	taken   bool
+	waiting []*waiter // by number
+	numbers uint64
+	flying  int // requests whose bodies have not ended
+
+	planned time.Time     // the latest departure that was booked
+	pace    time.Duration // between bookings, while there is a line
+	busy    bool          // there was a line at the last booking
+	last    time.Time     // departure
+
+	underWay   uint64 // without an answer yet
+	departures uint64
+	told       []told
+	trying     bool // after a refusal: one at a time
+	paused     time.Time
+	refusals   int // in a row
+	tokens     float64
+}
+
+// waiter waits for the turn.
+type waiter struct {
+	number uint64
+	turn   chan struct{} // closed when it is his
+}
+
+// signal wakes who has the turn. One signal is enough: he looks at everything.
+func (l *lane) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// join gives out the turn, or a place in the line by number; 0: a new one, behind all others.
+func (l *lane) join(number uint64) *waiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if number == 0 {
+		l.numbers++
+		number = l.numbers
+	}
+	w := &waiter{number: number, turn: make(chan struct{})}
+	if !l.taken {
+		l.taken = true
+		close(w.turn)
+		return w
+	}
+	at, _ := slices.BinarySearchFunc(l.waiting, number, func(w *waiter, n uint64) int { return cmp.Compare(w.number, n) })
+	l.waiting = slices.Insert(l.waiting, at, w)
+	return w
+}
+
+// quit gives up the place in the line, or the turn if it has just come.
+func (l *lane) quit(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at := slices.Index(l.waiting, w); at >= 0 {
+		l.waiting = slices.Delete(l.waiting, at, at+1)
+		return
+	}
+	l.passLocked()
+}
+
+// pass hands the turn on.
+func (l *lane) pass() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.passLocked()
+}
+
+func (l *lane) passLocked() {
+	if len(l.waiting) == 0 {
+		l.taken = false
+		return
+	}
+	next := l.waiting[0]
+	l.waiting[0] = nil
+	l.waiting = l.waiting[1:]
+	close(next.turn)
+}
+
+// fly takes one of the places in flight.
+func (l *lane) fly() bool {
+	most := l.t.config.InFlight
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if most > 0 && l.flying >= most {
+		return false
+	}
+	l.flying++
+	return true
+}
+
+// land gives it back.
+func (l *lane) land() {
+	l.mu.Lock()
+	l.flying--
+	l.mu.Unlock()
+	l.signal()
+}
+
+// bookedLocked takes note of a place at the instant at.
+func (l *lane) bookedLocked(at time.Time, gap time.Duration) {
+	if l.busy && !l.spacedLocked() && !l.planned.IsZero() {
+		// Processes that share a limit take turns: this is how long one turn of all takes.
+		l.pace += (at.Sub(l.planned) - l.pace) / 4
+	}
+	if l.busy = len(l.waiting) > 0; !l.busy {
+		l.pace = gap
+	}
+	l.pace = max(l.pace, gap)
+	l.planned = at
+}
+
+// outlook returns the least wait of a request that joins the line now, and whether anybody is in it.
+func (l *lane) outlook(s shape, now time.Time) (wait time.Duration, ahead int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ahead = len(l.waiting)
+	start, firm := l.closedLocked(now)
+	if !firm {
+		start = 0
+	}
+	start = max(start, 0)
+	if s.even && s.gap > 0 {
+		start = max(start, l.planned.Sub(now))
+		turns := ahead
+		if l.taken {
+			turns++
+		}
+		pace := s.gap
+		if l.busy {
+			pace = max(pace, l.pace)
+		}
+		if turns > 0 {
+			if most := limiter.MaxPeriod / time.Duration(turns); pace > most {
+				pace = most
+			}
+		}
+		start += pace * time.Duration(turns)
+	}
+	return start, ahead
+}
+
+// lanes are the destinations. A lane in use is never put away, nor one that remembers something that still holds.
+type lanes struct {
+	mu    sync.Mutex
+	t     *Transport
+	byID  map[string]*list.Element // of *lane
+	order *list.List               // the latest used first
+	rest  *lane                    // shared by newcomers while all are in use
+}
+
+// looked is how many lanes are looked at for one to put away.
+const looked = 8
+
+func (ls *lanes) enter(key limiter.Key) *lane {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if e, ok := ls.byID[key.ID]; ok {
+		ls.order.MoveToFront(e)
+		l := e.Value.(*lane)
+		l.use(1)
+		return l
+	}
+	if ls.order.Len() >= ls.t.config.MaxDestinations && !ls.putAway(time.Now()) {
+		if ls.rest == nil {
+			ls.rest = ls.t.newLane(limiter.Key{Space: key.Space}, false)
+		}
+		ls.rest.use(1)
+		return ls.rest
+	}
+	l := ls.t.newLane(key, true)
+	l.use(1)
+	ls.byID[key.ID] = ls.order.PushFront(l)
+	return l
+}
+
+func (ls *lanes) putAway(now time.Time) bool {
+	e := ls.order.Back()
+	for range looked {
+		if e == nil {
+			return false
+		}
+		if l := e.Value.(*lane); l.idle(now) {
+			delete(ls.byID, l.key.ID)
+			ls.order.Remove(e)
+			return true
+		}
+		e = e.Prev()
+	}
+	return false
+}
+
+func (l *lane) use(n int) {
+	l.mu.Lock()
+	l.users += n
+	l.used = time.Now()
+	l.mu.Unlock()
+}
+
+// remembered is how long failures and what retries have cost are remembered of a lane that nobody uses.
+const remembered = 10 * time.Minute
+
+// idle reports whether forgetting the lane changes nothing that matters.
+func (l *lane) idle(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users > 0 || l.flying > 0 || l.underWay > 0 || l.paused.After(now) || l.planned.After(now) ||
+		slices.ContainsFunc(l.told, func(t told) bool { return now.Before(t.until) }) {
+		return false
+	}
+	clean := !l.trying && l.tokens >= fullTokens && (l.breaker == nil || l.breaker.clean())
+	return clean || now.Sub(l.used) > remembered
+}
+
+// sleep waits for d, for a change if wake is not nil, or for the end of ctx, whose error it returns.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package client
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// told is what one policy of a destination has left for this process, until when.
+type told struct {
+	until time.Time
+	left  int64
+	gap   time.Duration // 0: not spread
+}
+
+const (
+	// trial is how long a request that tries keeps others from trying too, if no answer comes.
+	trial = time.Second
+	// The pause after a 429 that names none, doubled for each in a row.
+	leastPenalty, mostPenalty = time.Second, time.Minute
+)
+
+// flight is a request under way.
+type flight struct {
+	number uint64 // of departures when it left, itself included
+	before uint64 // under way when it left
+	done   func(error)
+}
+
+// closedLocked returns for how long nothing may leave on account of what was told; 0: go. firm: no answer that is still to
+// come can make it shorter.
+func (l *lane) closedLocked(now time.Time) (wait time.Duration, firm bool) {
+	if w := l.paused.Sub(now); w > 0 {
+		return w, true
+	}
+	stale := l.trying
+	for i := range l.told {
+		switch t := &l.told[i]; {
+		case !now.Before(t.until):
+			stale = true
+		case t.left <= 0:
+			wait = max(wait, t.until.Sub(now))
+		case t.gap > 0:
+			wait = max(wait, l.last.Add(t.gap).Sub(now))
+		}
+	}
+	firm = l.underWay == 0
+	// Nobody knows what is left now. One request asks, the others wait for its answer.
+	if stale && !firm {
+		wait = max(wait, l.last.Add(trial).Sub(now))
+	}
+	return wait, firm
+}
+
+// spacedLocked reports whether what was told sets the pace, so that nobody may decide ahead.
+func (l *lane) spacedLocked() bool { return len(l.told) > 0 || l.trying }
+
+// leaveLocked books a departure.
+func (l *lane) leaveLocked(now time.Time) *flight {
+	f := &flight{before: l.underWay}
+	l.underWay++
+	l.departures++
+	f.number = l.departures
+	l.last = now
+	for i := range l.told {
+		l.told[i].left--
+	}
+	return f
+}
+
+// answered takes note of a response, and returns how long the destination asks to be left alone, if it does.
+func (l *lane) answered(f *flight, status int, a *advice, now time.Time) (pause time.Duration, refused bool) {
+	c := &l.t.config
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.underWay--
+	defer l.signal()
+	pause, refused = l.pauseLocked(status, a)
+	pause = min(pause, c.MaxPause)
+	switch {
+	case len(a.bounds) > 0:
+		// The server counted this request at some instant of its flight. Whatever else was under way in that time may be
+		// counted later, so what is left is theirs first.
+		l.toldLocked(a, int64(f.before+l.departures-f.number), refused, pause, now)
+	case !refused && l.trialOverLocked(now):
+		l.told = l.told[:0] // it does not tell any more
+	}
+	l.trying = refused || l.trying && status >= http.StatusInternalServerError
+	if refused {
+		l.pauseForLocked(pause, now)
+	} else if status < http.StatusBadRequest {
+		l.refusals = 0
+	}
+	return pause, refused
+}
+
+// trialOverLocked reports whether something told has run out.
+func (l *lane) trialOverLocked(now time.Time) bool {
+	for i := range l.told {
+		if !now.Before(l.told[i].until) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *lane) toldLocked(a *advice, others int64, refused bool, pause time.Duration, now time.Time) {
+	c := &l.t.config
+	replicas := int64(c.Replicas)
+	l.told = l.told[:0]
+	for _, b := range a.bounds {
+		window := b.span
+		if b.left == 0 && refused && a.hasRetry {
+			window = pause // Retry-After goes before the window of the fields
+		}
+		t := told{until: now.Add(min(window, c.MaxPause)), left: b.left/replicas - others}
+		if c.PaceBelow > 0 && b.left > 0 && (b.quota == 0 || float64(b.left) < c.PaceBelow*float64(b.quota)) {
+			// Rounded up; 9·10⁹ s of a million replicas do not fit.
+			gap := float64(b.span) * float64(replicas) / float64(b.left)
+			t.gap = min(time.Duration(min(gap, float64(c.MaxPause)))+1, c.MaxPause)
+		}
+		l.told = append(l.told, t)
+	}
+}
+
+// pauseLocked says whether an answer refuses on account of a limit, and for how long.
+func (l *lane) pauseLocked(status int, a *advice) (time.Duration, bool) {
+	var spent time.Duration // until what is spent is back
+	for _, b := range a.bounds {
+		if b.left == 0 {
+			spent = max(spent, b.span)
+		}
+	}
+	switch status {
+	case http.StatusTooManyRequests:
+	case http.StatusServiceUnavailable:
+		return a.retry, a.hasRetry
+	case http.StatusForbidden: // as GitHub says it
+		if !a.hasRetry && spent == 0 {
+			return 0, false
+		}
+	default:
+		return 0, false
+	}
+	l.refusals = min(l.refusals+1, 16)
+	switch {
+	case a.hasRetry:
+		return a.retry, true
+	case spent > 0:
+		return spent, true
+	}
+	most := min(leastPenalty<<(l.refusals-1), mostPenalty)
+	return most/2 + rand.N(most/2+1), true
+}
+
+// lost takes note of a request that got no answer.
+func (l *lane) lost() {
+	l.mu.Lock()
+	l.underWay--
+	l.signal()
+	l.mu.Unlock()
+}
+
+// pauseFor closes the destination, for longer if it is already.
+func (l *lane) pauseFor(d time.Duration, now time.Time) {
+	l.mu.Lock()
+	l.trying = true
+	l.pauseForLocked(d, now)
+	l.mu.Unlock()
+}
+
+func (l *lane) pauseForLocked(d time.Duration, now time.Time) {
+	if until := now.Add(min(d, l.t.config.MaxPause)); until.After(l.paused) {
+		l.paused = until
+	}
+}

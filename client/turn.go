@@ -1,0 +1,370 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spillway-go/spillway/limiter"
+)
+
+const (
+	// ahead is how long before a departure the next one may be booked: the round trip to a store must not lower the rate.
+	ahead = 50 * time.Millisecond
+	// settleTimeout bounds what is settled for a caller who has left.
+	settleTimeout = 250 * time.Millisecond
+	// forever is longer than any wait, and an instant so far away fits a Duration.
+	forever = 200 * 365 * 24 * time.Hour
+)
+
+// turn is one request on its way out.
+type turn struct {
+	t      *Transport
+	l      *lane
+	key    limiter.Key
+	s      shape
+	until  time.Time // it has to leave by then
+	number uint64    // in the line
+	holds  bool      // the turn
+	flies  bool      // has a place in flight
+	status int       // of the answer before
+	shown  limiter.Decision
+}
+
+// depart waits until the request may be sent. On success its place in flight is taken; on an error nothing is.
+func (u *turn) depart(ctx context.Context) (f *flight, err error) {
+	defer func() {
+		if u.holds {
+			u.holds = false
+			u.l.pass()
+		}
+		if f == nil && u.flies { // also in a panic of a limiter
+			u.land()
+		}
+	}()
+	if err := u.outset(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		if err := u.queue(ctx); err != nil {
+			return nil, err
+		}
+		if f, err := u.leave(ctx); f != nil || err != nil {
+			return f, err
+		}
+		if !u.holds {
+			// The destination closed after the turn was passed on. Whoever has it may be waiting for our place in flight.
+			u.land()
+		}
+	}
+}
+
+func (u *turn) land() {
+	u.flies = false
+	u.l.land()
+}
+
+// outset refuses at once what can be seen to come too late.
+func (u *turn) outset(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	now := time.Now()
+	if b := u.l.breaker; b != nil {
+		if wait, open := b.opened(now); open {
+			return u.limited(ReasonBreaker, wait, nil)
+		}
+	}
+	wait, waiting := u.l.outlook(u.s, now)
+	if waiting >= u.t.config.MaxWaiting {
+		return u.limited(ReasonWaiting, wait, nil)
+	}
+	return u.inTime(wait, now)
+}
+
+// inTime refuses a wait that is too long.
+func (u *turn) inTime(wait time.Duration, now time.Time) error {
+	if wait <= u.until.Sub(now) {
+		return nil
+	}
+	reason := ReasonQuota
+	u.l.mu.Lock()
+	if closed, _ := u.l.closedLocked(now); closed > 0 {
+		reason = ReasonTold
+	}
+	u.l.mu.Unlock()
+	return u.limited(reason, wait, nil)
+}
+
+func (u *turn) limited(reason Reason, wait time.Duration, cause error) error {
+	return &LimitedError{Reason: reason, RetryAfter: wait, Key: u.key, Status: u.status, Err: cause}
+}
+
+// queue waits for the turn and for a place in flight.
+func (u *turn) queue(ctx context.Context) error {
+	if !u.holds {
+		w := u.l.join(u.number)
+		u.number = w.number
+		timer := time.NewTimer(time.Until(u.until))
+		defer timer.Stop()
+		select {
+		case <-w.turn:
+			u.holds = true
+		case <-timer.C:
+			u.l.quit(w)
+			return u.late(ctx, ReasonQuota)
+		case <-ctx.Done():
+			u.l.quit(w)
+			return ctx.Err()
+		}
+	}
+	for !u.flies {
+		if u.flies = u.l.fly(); u.flies {
+			break
+		}
+		left := time.Until(u.until)
+		if left <= 0 {
+			return u.late(ctx, ReasonInFlight)
+		}
+		if err := sleep(ctx, left, u.l.wake); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// late is the error when the time is over: the context's, if it is the context's time.
+func (u *turn) late(ctx context.Context, reason Reason) error {
+	if deadline, ok := ctx.Deadline(); ok && !deadline.After(u.until.Add(1)) {
+		return fmt.Errorf("client: %s: %w", reasons[reason], context.DeadlineExceeded)
+	}
+	return u.limited(reason, 0, nil)
+}
+
+// leave books a departure and waits for it. Neither a flight nor an error: something came in between.
+func (u *turn) leave(ctx context.Context) (*flight, error) {
+	if err := u.open(ctx); err != nil {
+		return nil, err
+	}
+	at, back, err := u.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := u.hold(ctx, at)
+	if f == nil {
+		back()
+	}
+	return f, err
+}
+
+// open waits until the destination is open.
+func (u *turn) open(ctx context.Context) error {
+	for {
+		now := time.Now()
+		u.l.mu.Lock()
+		wait, firm := u.l.closedLocked(now)
+		u.l.mu.Unlock()
+		if wait <= 0 {
+			pause, err := u.paused(ctx)
+			if err != nil {
+				return err
+			}
+			if pause <= 0 {
+				return nil
+			}
+			u.l.pauseFor(pause, time.Now())
+			continue
+		}
+		left := u.until.Sub(now)
+		switch {
+		case left <= 0:
+			return u.late(ctx, ReasonTold)
+		case firm && wait > left:
+			return u.limited(ReasonTold, wait, nil)
+		}
+		if err := sleep(ctx, min(wait, left), u.l.wake); err != nil {
+			return err
+		}
+	}
+}
+
+// paused asks the other processes.
+func (u *turn) paused(ctx context.Context) (pause time.Duration, err error) {
+	if u.t.config.Pauses == nil {
+		return 0, nil
+	}
+	for try := 0; ; try++ {
+		pause, err = u.t.config.Pauses.Paused(ctx, u.key)
+		switch {
+		case err == nil:
+			return pause, nil
+		case ctx.Err() != nil:
+			return 0, ctx.Err()
+		case !u.t.config.Strict:
+			return 0, nil
+		}
+		if err := u.again(ctx, try, err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// again waits before a store that was away is asked once more.
+func (u *turn) again(ctx context.Context, try int, cause error) error {
+	wait := min(50*time.Millisecond<<min(try, 5), time.Second)
+	wait = wait/2 + rand.N(wait/2+1)
+	if wait > time.Until(u.until) {
+		return u.limited(ReasonUnavailable, 0, cause)
+	}
+	return sleep(ctx, wait, nil)
+}
+
+// errSubstitute is a decision of somebody else than the store.
+var errSubstitute = fmt.Errorf("%w: a fallback has decided", limiter.ErrUnavailable)
+
+// place takes one unit of the limit and returns when it may leave. back offers it back.
+func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error) {
+	back = func() {}
+	if u.s.limit == (limiter.Limit{}) {
+		return u.booked(0), back, nil
+	}
+	take := limiter.Take{Key: u.key, Limit: u.s.limit, N: 1, NoCache: true}
+	for try := 0; ; try++ {
+		left := time.Until(u.until)
+		if left <= 0 {
+			return at, back, u.late(ctx, ReasonQuota)
+		}
+		take.MaxDelay = left
+		d, err := u.t.ask(ctx, &take)
+		if err == nil && u.t.config.Strict && d.Via == limiter.ViaFallback {
+			err = errSubstitute
+		}
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return at, back, ctx.Err()
+		case errors.Is(err, limiter.ErrUnavailable) && !u.t.config.Strict:
+			at, err := u.share()
+			return at, back, err
+		case errors.Is(err, limiter.ErrUnavailable):
+			if err := u.again(ctx, try, err); err != nil {
+				return at, back, err
+			}
+			continue
+		case err != nil:
+			return at, back, fmt.Errorf("client: %w", err)
+		}
+		u.shown = d
+		if d.Allowed {
+			return u.booked(d.Delay), func() { u.t.giveBack(ctx, take, d) }, nil
+		}
+		if d.RetryAfter == limiter.Never {
+			return at, back, u.limited(ReasonQuota, limiter.Never, nil)
+		}
+		need := max(d.RetryAfter, time.Millisecond)
+		if u.s.even {
+			need = max(need, d.ResetAfter) // a place may be free sooner, and leaves after all that are booked
+		}
+		if need > time.Until(u.until) {
+			return at, back, u.limited(ReasonQuota, need, nil)
+		}
+		// Only other processes can be there first.
+		wait := max(d.RetryAfter, time.Millisecond)
+		if try > 0 {
+			wait += rand.N(min(wait/4, time.Second, max(0, time.Until(u.until)-wait)) + 1)
+		}
+		if err := sleep(ctx, wait, nil); err != nil {
+			return at, back, err
+		}
+	}
+}
+
+func (u *turn) booked(delay time.Duration) time.Time {
+	u.l.mu.Lock()
+	defer u.l.mu.Unlock()
+	at := time.Now().Add(delay)
+	u.l.bookedLocked(at, u.s.gap)
+	return at
+}
+
+// share books a departure under this process's share of the limit, evenly: while the store is away nobody here knows what
+// the others do.
+func (u *turn) share() (time.Time, error) {
+	now := time.Now()
+	u.l.mu.Lock()
+	gap := time.Duration(min(float64(u.s.gap)*float64(u.t.config.Replicas), float64(forever)))
+	at := now
+	for _, busy := range []time.Time{u.l.planned, u.l.last} {
+		if next := busy.Add(gap); !busy.IsZero() && next.After(at) {
+			at = next
+		}
+	}
+	if at.After(u.until) {
+		u.l.mu.Unlock()
+		return at, u.limited(ReasonQuota, at.Sub(now), nil)
+	}
+	u.l.bookedLocked(at, u.s.gap)
+	u.l.mu.Unlock()
+	u.shown = limiter.Decision{Allowed: true, Via: limiter.ViaFallback, Limit: u.s.limit}
+	return at, nil
+}
+
+// hold waits for a departure. The turn is passed on before, where nothing but the Limiter sets the pace.
+func (u *turn) hold(ctx context.Context, at time.Time) (*flight, error) {
+	if u.s.even {
+		if wait := time.Until(at) - ahead; wait > 0 {
+			if err := sleep(ctx, wait, nil); err != nil {
+				return nil, err
+			}
+		}
+		u.l.mu.Lock()
+		if !u.l.spacedLocked() {
+			u.holds = false
+			u.l.passLocked()
+		}
+		u.l.mu.Unlock()
+	}
+	for {
+		if err := sleep(ctx, time.Until(at), nil); err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		if now.After(u.until) {
+			return nil, u.late(ctx, ReasonQuota)
+		}
+		f, next, err := u.start(now)
+		if next.IsZero() {
+			return f, err
+		}
+		at = next // a timer was late, and the one before has just left
+	}
+}
+
+// start leaves now, or says when instead. Neither: the destination is closed.
+func (u *turn) start(now time.Time) (f *flight, next time.Time, err error) {
+	l := u.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if wait, _ := l.closedLocked(now); wait > 0 {
+		return nil, next, nil
+	}
+	if u.s.even && !l.last.IsZero() {
+		if next = l.last.Add(u.s.close); next.After(now) {
+			if next.After(u.until) {
+				return nil, time.Time{}, &LimitedError{Reason: ReasonQuota, RetryAfter: next.Sub(now), Key: u.key, Status: u.status}
+			}
+			return nil, next, nil
+		}
+	}
+	var done func(error)
+	if l.breaker != nil {
+		var wait time.Duration
+		if done, wait = l.breaker.allow(now); done == nil {
+			return nil, time.Time{}, &LimitedError{Reason: ReasonBreaker, RetryAfter: wait, Key: u.key, Status: u.status}
+		}
+	}
+	f = l.leaveLocked(now)
+	f.done = done
+	return f, time.Time{}, nil
+}
