@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/adaptive"
 	"github.com/spillway-go/spillway/middleware"
 	"github.com/spillway-go/spillway/response"
 )
@@ -55,6 +56,14 @@ type Deps struct {
 	// Leased makes the limiter of mode leased, one for each sync that policies name; zero: the default.
 	Leased func(store Store, sync time.Duration) (limiter.Limiter, error)
 
+	// Adaptive completes the settings of a controller that is about to be made with what no document says: a CPUSource, a Law
+	// of your own, another Observer; nil: nothing. Name is that of the policy.
+	Adaptive func(*adaptive.Config)
+	// Controllers are those of adaptive policies, of one guard: with them, controllers live on from one [Build] to the next,
+	// and are closed by whoever has made them. nil: each Build makes its own, for whoever calls it to close; a [Follower]
+	// has its own, which it closes.
+	Controllers *Controllers
+
 	// Body replaces the body of refusals; see [response.Options].
 	Body func(*http.Request, response.Refusal) (contentType string, body []byte)
 	// Observer and Logger are those of the guard.
@@ -68,7 +77,7 @@ func Build(doc *Document, deps Deps) (middleware.Config, Findings) {
 	b := &builder{doc: doc, deps: deps}
 	cfg := b.config()
 	if b.found.Err() == nil {
-		b.tryGuard(withStandIns(cfg))
+		b.tryGuard(b.withStandIns(cfg))
 	}
 	// Limiters are made last: one that is made for a document which is then refused would be there to stay.
 	if b.found.Err() == nil {
@@ -77,8 +86,10 @@ func Build(doc *Document, deps Deps) (middleware.Config, Findings) {
 	if b.found.Err() == nil {
 		b.tryGuard(cfg)
 	}
-	if b.found.Err() != nil {
+	if b.found.Err() != nil { // what was made has not begun to run
 		cfg = middleware.Config{}
+	} else {
+		deps.Controllers.add(b.made)
 	}
 	for k := range b.found {
 		b.found[k].Message = b.secrets.mask(b.found[k].Message)
@@ -96,6 +107,7 @@ type builder struct {
 	who     askers // what tells callers apart
 	statics map[string]degrade.Handler
 	files   *meteredFiles
+	made    []*controlled // by this document
 	// noCaches: there are too many, and that has been told.
 	noCaches bool
 	missing  map[string]bool // modes that the application does not have, once told

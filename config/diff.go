@@ -92,7 +92,9 @@ func flatten(d *Document, secrets bool, callers callersHidden) map[string]string
 			for k := range x {
 				if fields, ok := x[k].(yaml.MapSlice); ok {
 					walk(fmt.Sprintf("%s[%d]", path, k), fields)
-					texts[k] = fmt.Sprint(fields[0].Key)
+					if texts[k] = fmt.Sprint(fields[0].Key); !isHandler(fields) {
+						texts[k] = fmt.Sprint(fields[0].Value)
+					}
 					continue
 				}
 				texts[k] = fmt.Sprint(x[k])
@@ -104,6 +106,12 @@ func flatten(d *Document, secrets bool, callers callersHidden) map[string]string
 	}
 	walk("", d.tree(secrets, callers))
 	return out
+}
+
+// isHandler tells a handler with settings, which is known by its name, from fields, which are by the first of them.
+func isHandler(fields yaml.MapSlice) bool {
+	_, settings := fields[0].Value.(yaml.MapSlice)
+	return settings
 }
 
 // Redacted returns the document as YAML, as it was understood and without its secrets.
@@ -164,6 +172,8 @@ func tree(v reflect.Value, secrets bool) any {
 			return off
 		}
 		return int(x)
+	case Number:
+		return float64(x)
 	case Statuses:
 		if x.From != x.To {
 			return strconv.Itoa(x.From/100) + "xx"

@@ -67,6 +67,8 @@ func kindOf(f reflect.StructField) string {
 		kind = "text or list"
 	case "Limit":
 		kind = "limit"
+	case "Number":
+		kind = "number above 0, such as 1.5"
 	case "Share":
 		kind = "share, such as 20%"
 	case "Chain":

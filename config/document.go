@@ -120,6 +120,9 @@ type Policy struct {
 	Sync         *Duration                   `yaml:"sync" rules:"min=10ms,max=10s" about:"leased: how often a process asks for a busy key; default 100ms"`
 	Plans        *Plans                      `yaml:"plans" about:"limits by the plan of the caller"`
 	Overrides    map[string]map[string]Limit `yaml:"overrides" rules:"len=8" about:"limits of single callers, by kind and value of a key: {tenant: {acme: 9000/m}}; they win over plans"`
+	Schedule     []Rule                      `yaml:"schedule" rules:"filled,len=1000" about:"limits by weekday, time and date: the first rule that is on decides, without one the limit stays"`
+	Calendar     *Calendar                   `yaml:"calendar" about:"the days of the schedule that are not as usual"`
+	Adaptive     *Adaptive                   `yaml:"adaptive" about:"a limit that moves by what the service bears"`
 	InFlight     int                         `yaml:"in_flight" rules:"min=1,max=1000000000" about:"the most requests in service at once, per key and process"`
 	Unit         string                      `yaml:"unit" about:"what is counted, as told to clients; default requests"`
 	Partition    string                      `yaml:"partition" about:"the pk parameter: a function registered by that name"`

@@ -25,13 +25,15 @@ type Follower struct {
 	log    *slog.Logger
 	name   string
 	guard  *middleware.Guard
+	own    *Controllers // those of Deps.Controllers that nobody else closes; nil: somebody does
 
 	mu     sync.Mutex
 	status Status
 
 	// Of Follow, and before it of Open.
-	refused string // hash of the document that was refused last
-	refusal error  // why
+	cfg     middleware.Config // in force
+	refused string            // hash of the document that was refused last
+	refusal error             // why
 	// What was refused before, by hash: a source that goes back and forth between bad versions is told of each once.
 	refusals map[string]error
 	away     bool // the source could not be asked, and that has been told
@@ -64,8 +66,14 @@ const (
 // Open loads the document of source and makes a guard of it. It waits for a document that is missing or half written, and
 // for a source that is away, until ctx ends; a document that is whole and wrong is an error at once, with all [Findings].
 // Nothing is followed until [Follower.Follow] runs.
+//
+// Whoever neither runs Follow nor gives [Deps].Controllers calls [Follower.Close] at the end.
 func Open(ctx context.Context, source Source, deps Deps) (*Follower, error) {
 	f := &Follower{source: source, deps: deps, log: deps.Logger, name: fmt.Sprintf("%T", source)}
+	if deps.Controllers == nil {
+		f.own = new(Controllers)
+		f.deps.Controllers = f.own
+	}
 	if f.log == nil {
 		f.log = slog.Default()
 	}
@@ -89,6 +97,7 @@ func Open(ctx context.Context, source Source, deps Deps) (*Follower, error) {
 				f.report(limiter.ReasonInvalid, v.hash, err)
 				return nil, err
 			}
+			f.keep(v.cfg)
 			f.force(v, nil)
 			return f, nil
 		}
@@ -113,8 +122,10 @@ func (f *Follower) Status() Status {
 }
 
 // Follow applies each new version of the document, within a second of the source's word, until ctx ends, and returns its
-// error. A version with errors is refused as a whole, told once, and the one in force serves on. Call it once.
+// error. A version with errors is refused as a whole, told once, and the one in force serves on. Call it once. At its end
+// it does what Close does: the guard serves on, and nothing moves its limits by what the service bears any more.
 func (f *Follower) Follow(ctx context.Context) error {
+	defer f.Close() //nolint:errcheck // of controllers, which have none
 	changed := make(chan struct{}, 1)
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -134,6 +145,21 @@ func (f *Follower) Follow(ctx context.Context) error {
 			again = time.After(minPause)
 		}
 	}
+}
+
+// Close ends what adaptive policies run in the background: their fixed limits are in force from then on. It leaves alone what
+// [Deps].Controllers has brought. Closing again does nothing.
+func (f *Follower) Close() error {
+	if f.own == nil {
+		return nil
+	}
+	return f.own.Close()
+}
+
+// keep notes what is in force, and closes the controllers of what was.
+func (f *Follower) keep(cfg middleware.Config) {
+	f.cfg = cfg
+	f.deps.Controllers.Keep(cfg)
 }
 
 // watch keeps a watch on the source, with growing pauses while it is lost.
@@ -284,9 +310,11 @@ func (f *Follower) apply(v version) {
 		// moment, and not policies that he has not mounted.
 		old := f.show(v.doc)
 		if err = f.guarded("an observer or a function of the application", func() error { return f.guard.Reconfigure(v.cfg) }); err == nil {
+			f.keep(v.cfg)
 			f.force(v, old)
 			return
 		}
+		f.keep(f.cfg)
 		f.show(old)
 	}
 	if f.refused, f.refusal = v.hash, err; f.refusals == nil || len(f.refusals) >= maxRefusals {

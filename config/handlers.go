@@ -123,8 +123,11 @@ func (s *Share) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes a share in percent.
+// MarshalText writes a share in percent, and one below 0 as off.
 func (s Share) MarshalText() ([]byte, error) {
+	if s < 0 {
+		return []byte(off), nil
+	}
 	return append(strconv.AppendFloat(nil, float64(s)*100, 'g', 6, 64), '%'), nil
 }
 

@@ -48,12 +48,12 @@ func (b *builder) limits(at string, p *Policy, out *middleware.Policy, elements 
 
 // noLimit tells what a policy without a limit lacks, and what it has in vain.
 func (b *builder) noLimit(at string, p *Policy) {
-	if p.InFlight == 0 {
-		b.add(false, at, MissingField, "Say how much, such as limit: 600/m.", "limit or in_flight is required")
+	if p.InFlight == 0 && (p.Adaptive == nil || p.Adaptive.rates()) {
+		b.add(false, at, MissingField, "Say how much, such as limit: 600/m.", "limit, in_flight or adaptive is required")
 	}
 	given := map[string]bool{
 		"burst": p.Burst != nil, "algorithm": p.Algorithm != "", "cells": p.Cells != nil, "align": p.Align != nil, "plans": p.Plans != nil, "overrides": p.Overrides != nil,
-		"cost": p.Cost != "", "max_delay": p.MaxDelay != nil, "refund": p.Refund != nil,
+		"cost": p.Cost != "", "max_delay": p.MaxDelay != nil, "refund": p.Refund != nil, "schedule": p.Schedule != nil,
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if given[name] {

@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/adaptive"
 	"github.com/spillway-go/spillway/limiter/fallback"
 	"github.com/spillway-go/spillway/limiter/leased"
 	"github.com/spillway-go/spillway/limiter/memory"
@@ -33,7 +34,7 @@ var places = []struct {
 		"Name": "name", "Stage": "stage", "Match": "match", "Exempt": "exempt", "Key": "key", "OnNoKey": "on_no_key", "StoreKey": "store_key", "Limit": "limit",
 		"Plan": "plans overrides", "InFlight": "in_flight", "Unit": "unit", "Partition": "partition", "Limiter": "mode", "Cost": "cost", "MaxDelay": "max_delay",
 		"Refund": "refund", "Degrade": "degrade", "OnStoreError": "on_store_error", "Shadow": "shadow", "Headers": "headers", "Messages": "messages",
-		"Adjust": "!arrives with the adjusters",
+		"Adjust": "schedule", "Adaptive": "adaptive",
 	}},
 	{reflect.TypeFor[middleware.Match](), "policies.match.", map[string]string{
 		"Hosts": "hosts", "Routes": "routes", "Methods": "methods", "CIDRs": "cidrs", "If": "if",
@@ -71,6 +72,13 @@ var places = []struct {
 		"URL": "to", "Status": "status", "Return": "return", "NoRetryAfter": "no_retry_after",
 	}},
 	{reflect.TypeFor[degrade.ShedConfig](), "policies.degrade.shed.", map[string]string{"Class": "class routes default", "By": "by", "Keep": "keep", "Rotate": "rotate"}},
+	{reflect.TypeFor[adaptive.Config](), "policies.adaptive.", map[string]string{
+		"Target": "target", "Law": "law", "Min": "min", "Max": "max", "Fixed": "fixed", "CPU": "cpu", "RTT": "rtt", "Errors": "errors", "QueueDelay": "queue_delay",
+		"Runnable": "runnable", "Window": "window", "Interval": "interval", "MinSamples": "min_samples", "CPUQuota": "cpu_quota",
+		"Name": "!of the policy", "CPUSource": "!code: Deps.Adaptive", "Observer": "!code: Deps has it", "Logger": "!code: Deps has it",
+	}},
+	{reflect.TypeFor[adaptive.Rule](), "policies.schedule.", map[string]string{"When": "when", "Zone": "zone", "Scale": "scale", "Limit": "limit"}},
+	{reflect.TypeFor[adaptive.Calendar](), "policies.calendar.", map[string]string{"Holidays": "holidays", "Workdays": "workdays"}},
 	{reflect.TypeFor[memory.Config](), "store.memory.", map[string]string{
 		"MaxKeys": "max_keys", "MaxLogEntries": "max_log_entries", "Observer": "!code", "Name": "!says which of the stores it is",
 	}},
@@ -90,7 +98,7 @@ var places = []struct {
 
 // only are fields of a document that no setting of Go is behind.
 var only = map[string]string{
-	"version": "of the form", "max_cache_bytes": "the sum of MaxBytes", "policies.sync": "Sync of leased.Config", "key_secret": "an argument of keyfunc.HMAC", "key_secret_file": "likewise",
+	"version": "of the form", "max_cache_bytes": "the sum of MaxBytes", "policies.calendar": "the Calendar of Adjust", "policies.sync": "Sync of leased.Config", "key_secret": "an argument of keyfunc.HMAC", "key_secret_file": "likewise",
 	"store.memory": "which store", "store.fallback": "which store", "store.redis.url": "of the client", "store.redis.url_file": "of the client",
 	"policies.degrade.cache": "a handler", "policies.degrade.read_only": "a handler", "policies.degrade.static": "a handler", "policies.degrade.queue": "a handler",
 	"policies.degrade.redirect": "a handler", "policies.degrade.shed": "a handler", "policies.degrade.flag": "a handler", "policies.degrade.func": "a handler",

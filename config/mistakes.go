@@ -95,7 +95,7 @@ var fieldNames = map[string]string{
 	"Name": "name", "Stage": "stage", "Match": "match", "Exempt": "exempt", "Key": "key", "OnNoKey": "on_no_key", "StoreKey": "store_key",
 	"Limit": "limit", "Plan": "plans", "InFlight": "in_flight", "Unit": "unit", "Partition": "partition", "Limiter": "mode", "Cost": "cost",
 	"MaxDelay": "max_delay", "Refund": "refund", "Degrade": "degrade", "OnStoreError": "on_store_error", "Shadow": "shadow", "Headers": "headers",
-	"Messages": "messages",
+	"Messages": "messages", "Adaptive": "adaptive", "Adjust": "schedule",
 }
 
 // tryGuard asks a guard that is thrown away what it thinks of cfg.

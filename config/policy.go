@@ -40,6 +40,7 @@ func (b *builder) policy(at string, p *Policy) middleware.Policy {
 	}
 	elements, ok := b.key(at, p, &out)
 	b.limits(at, p, &out, elements, ok)
+	b.moves(at, p, &out)
 	return out
 }
 

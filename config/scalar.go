@@ -38,7 +38,11 @@ func (d *decoder) scalar(n ast.Node, path string, v reflect.Value, rules rules) 
 		d.wrong(n, path, InvalidValue, "", format, args...)
 	}
 	if rules.off && text == off {
-		v.SetInt(-1)
+		if v.CanFloat() {
+			v.SetFloat(-1)
+		} else {
+			v.SetInt(-1)
+		}
 		return
 	}
 	if text == "" {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/adaptive"
 	"github.com/spillway-go/spillway/response"
 )
 
@@ -66,9 +67,13 @@ func schemaOf(t reflect.Type, r rules) map[string]any {
 			map[string]any{"type": "string", "pattern": "^([1-5][xX][xX]|[1-5][0-9][0-9])$"},
 		}}
 	case reflect.TypeFor[Share]():
-		return map[string]any{"anyOf": []any{
-			map[string]any{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, map[string]any{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)?%?$`},
-		}}
+		forms := []any{map[string]any{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, map[string]any{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)?%?$`}}
+		if r.off {
+			forms = append(forms, map[string]any{"const": off})
+		}
+		return map[string]any{"anyOf": forms}
+	case reflect.TypeFor[Number]():
+		return map[string]any{"type": "number", "exclusiveMinimum": 0, "maximum": adaptive.MaxScale}
 	case reflect.TypeFor[Chain]():
 		one := schemaOf(reflect.TypeFor[Handler](), noRules)
 		return map[string]any{"anyOf": append(one["anyOf"].([]any), map[string]any{"type": "array", "items": one, "maxItems": r.len})}

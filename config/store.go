@@ -47,8 +47,18 @@ type standIn struct{ limiter.Limiter }
 func (standIn) AllowAll(context.Context, time.Time, []limiter.Take) (bool, error) { return false, nil }
 func (standIn) Refund(context.Context, time.Time, *limiter.Take) error            { return nil }
 
-func withStandIns(cfg middleware.Config) middleware.Config {
-	cfg.Limiter = standIn{}
+// localStandIn is one that is in this process.
+type localStandIn struct{ standIn }
+
+func (localStandIn) Local() bool { return true }
+
+func (b *builder) withStandIns(cfg middleware.Config) middleware.Config {
+	cfg.Limiter, cfg.Policies = standIn{}, slices.Clone(cfg.Policies)
+	for k := range cfg.Policies {
+		if b.doc.Policies[k].Mode == "local" {
+			cfg.Policies[k].Limiter = localStandIn{}
+		}
+	}
 	return cfg
 }
 
