@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-go/spillway/degrade"
+	"github.com/spillway-go/spillway/keyfunc"
 )
 
 // caller is who asks, as the model sees it: a partition, else nobody or somebody with credentials.
@@ -42,11 +43,19 @@ type given struct {
 // The model knows of each response what the draw has put into it, and parses nothing. A copy that is served has to be of a
 // response that may be, and of the newest such; and what was just stored is served.
 func TestCachedProperty(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, cachedRun) })
+	rapid.Check(t, func(t *rapid.T) {
+		keyed := rapid.Bool().Draw(t, "by the policy's key")
+		rapid.SyncTest(t, func(t *rapid.T) { cachedRun(t, keyed) })
+	})
 }
 
-func cachedRun(t *rapid.T) {
-	p := degrade.NewPages(degrade.PagesConfig{Partition: byIdentity, IgnoreCookies: []string{"_ga"}})
+// cachedRun tells callers by a Partition or, keyed, by the policy's key and their credentials.
+func cachedRun(t *rapid.T, keyed bool) {
+	cfg := degrade.PagesConfig{Partition: byIdentity, IgnoreCookies: []string{"_ga"}}
+	if keyed {
+		cfg.Partition = nil
+	}
+	p := degrade.NewPages(cfg)
 	h := degrade.Cached(p)
 	var all []given
 	wrote := false
@@ -60,6 +69,7 @@ func cachedRun(t *rapid.T) {
 		{credentials: []string{"Cookie: sid=1"}},
 		{credentials: []string{"Cookie: _ga=1; sid=1"}},
 		{partition: "alice", credentials: []string{"Authorization: Bearer 2"}},
+		{partition: "alice", credentials: []string{"Authorization: Bearer 2", "Cookie: sid=1"}},
 	})
 	varied := []string{"Accept", "Accept-Language", "X-Tenant"}
 	type visit struct {
@@ -86,6 +96,12 @@ func cachedRun(t *rapid.T) {
 			if value := rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, name); value != "" {
 				v.values[name] = value
 				v.fields = append(v.fields, name+": "+value)
+			}
+		}
+		if keyed {
+			v.site.key = keyfunc.Join(keyfunc.Func(byIdentity), keyfunc.Global())
+			if v.partition != "" {
+				v.partition += fmt.Sprintf("%q", v.credentials)
 			}
 		}
 		return v

@@ -61,6 +61,9 @@ func (p *Pages) Store() Store { return p.store.Load().Store }
 
 func (c *cached) Pages() *Pages { return c.pages }
 
+// HasCuts reports whether there is room for when what was written to.
+func (p *Pages) HasCuts() bool { return p.store.Load().cuts.Load() != nil }
+
 // StoreKeys are the keys of a [MemoryStore].
 func StoreKeys(s Store) (keys []string) {
 	m := s.(*MemoryStore)

@@ -64,7 +64,12 @@ func mapSize(n int) int {
 	for groups*7 < n {
 		groups *= 2
 	}
-	return head + 40 + groups*group
+	const table, page, small = 128, 8 << 10, 32 << 10 // groups of one table; what is not small takes whole pages
+	size := min(groups, table) * group
+	if size > small {
+		size = (size + page - 1) / page * page
+	}
+	return head + max(1, groups/table)*(40+size)
 }
 
 // with returns c and the page, of a response that depends on the fields of vary. Pages that the new one replaces are left

@@ -3,6 +3,7 @@ package degrade_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -138,6 +139,32 @@ func TestMemoryStoreBytesHeld(t *testing.T) {
 			t.Logf("%s: accounted %d, on the heap %d, %d keys", name, held, real, s.Len())
 			require.Less(t, real, held*23/20, name)
 		}
+		runtime.KeepAlive(s)
+	}
+}
+
+// The map of a header takes more than the texts in it.
+func TestCopiesSizeOfManyFields(t *testing.T) {
+	if cachedUnderRace {
+		t.Skip("the detector takes memory, too")
+	}
+	for _, fields := range []int{1, 5, 6, 13, 14, 30, 120, 500} {
+		const n = 300
+		s := newSite(t, degrade.PagesConfig{MaxBytes: 1 << 30}, func(w http.ResponseWriter, _ *http.Request) {
+			for i := range fields {
+				w.Header()[fmt.Sprintf("X-%d", i)] = []string{""}
+			}
+			_, _ = w.Write([]byte("page"))
+		})
+		before := heapInUse()
+		for i := range n {
+			s.allow(fetch(fmt.Sprintf("/%d", i)))
+		}
+		store := s.h.(interface{ Pages() *degrade.Pages }).Pages().Store().(*degrade.MemoryStore)
+		real, held := heapInUse()-before, store.Bytes()
+		require.Equal(t, n, store.Len())
+		require.Less(t, real, held*21/20+100_000, "%d fields", fields)
+		require.Greater(t, real, held/2-100_000, "%d fields", fields)
 		runtime.KeepAlive(s)
 	}
 }

@@ -1,10 +1,12 @@
 package degrade_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -232,4 +234,29 @@ func TestRecordSharesNoText(t *testing.T) {
 	}
 	require.Equal(t, []string{"XXXXXXXX", "", "XXX"}, c.Pages[0].Header["X"])
 	require.Equal(t, []string{"XXXXX"}, c.Pages[0].Header["Content-Type"])
+}
+
+// The table of writes is there once something is written, and is inherited with the store.
+func TestRecordCutsAreLazy(t *testing.T) {
+	s := newSite(t, degrade.PagesConfig{}, answers(200, "page"))
+	pages := func(s *site) *degrade.Pages { return s.h.(interface{ Pages() *degrade.Pages }).Pages() }
+	s.allow(fetch("/"))
+	require.NotNil(t, s.refuse(fetch("/")))
+	require.False(t, pages(s).HasCuts())
+	next := newSite(t, degrade.PagesConfig{}, answers(200, "page"))
+	require.True(t, next.h.(degrade.Heir).Inherit(s.h))
+	var wg sync.WaitGroup
+	for k := range 4 {
+		wg.Go(func() { s.allow(cacheRequest("POST", fmt.Sprintf("/%d", k))) })
+	}
+	wg.Wait()
+	require.True(t, pages(s).HasCuts())
+	require.True(t, pages(next).HasCuts())
+	for k := range 4 {
+		w, done := record(s, httptest.NewRecorder(), fetch(fmt.Sprintf("/%d", k)))
+		next.allow(cacheRequest("POST", fmt.Sprintf("/%d", k)))
+		_, _ = io.WriteString(w, "before the write")
+		done(true)
+		require.Nil(t, s.refuse(fetch(fmt.Sprintf("/%d", k))))
+	}
 }
