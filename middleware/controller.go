@@ -41,7 +41,7 @@ func (v *visit) enterAdaptive(a *active) (ok bool) {
 
 // learn tells controllers of rates what has become of the request.
 func (v *visit) learn(out outcome) {
-	if v.look || !v.stage.adaptive {
+	if v.look {
 		return
 	}
 	for k := range v.active {
@@ -134,9 +134,6 @@ func (v *visit) watchLong(w http.ResponseWriter) http.ResponseWriter {
 
 // leaveAdaptive gives places back.
 func (v *visit) leaveAdaptive(r limiter.Result) {
-	if !v.stage.adaptive {
-		return
-	}
 	var now time.Time
 	for k := range v.active {
 		a := &v.active[k]

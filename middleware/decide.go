@@ -33,7 +33,13 @@ func (v *visit) decide() outcome {
 
 // ask is decide for policies whose keys and limits are known.
 func (v *visit) ask() outcome {
-	out := v.before()
+	out := passes
+	if v.stage.gated {
+		out = v.before()
+	}
+	if v.stage.adaptive {
+		v.began = v.now
+	}
 	if out == passes {
 		out = v.enterInFlight()
 	}
@@ -42,8 +48,12 @@ func (v *visit) ask() outcome {
 			v.release(limiter.ResultUnmeasured)
 		}
 	}
-	v.learn(out)
-	v.after(out)
+	if v.stage.adaptive {
+		v.learn(out)
+	}
+	if v.stage.gated {
+		v.after(out)
+	}
 	return out
 }
 
@@ -192,7 +202,7 @@ func (v *visit) enterInFlight() outcome {
 	out := passes
 	for k := range v.active {
 		a := &v.active[k]
-		if a.err != nil || a.waived {
+		if a.InFlight == 0 && a.Adaptive == nil || a.err != nil || a.waived {
 			continue
 		}
 		if a.Adaptive != nil && !a.rate {

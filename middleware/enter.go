@@ -27,10 +27,12 @@ func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 		return Pass{next: true, w: w, r: r}
 	}
 	v.now = v.guard.clock.now()
-	v.began = v.now
 	out := v.prepare()
 	if out == passes {
-		out = v.enter()
+		if out = v.enter(); out == passes {
+			v.observe()
+			return v.pass()
+		}
 	}
 	if out == limited && v.degradable() {
 		return v.degrade()
@@ -253,7 +255,9 @@ func (v *visit) record(a *active, x degrade.Recorder, p *Pass) (err error) {
 
 // release frees what is held while the request is served, which ended with r.
 func (v *visit) release(r limiter.Result) {
-	v.leaveAdaptive(r)
+	if v.stage.adaptive {
+		v.leaveAdaptive(r)
+	}
 	for k := range v.active {
 		if a := &v.active[k]; a.slot {
 			a.slot = false

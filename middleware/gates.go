@@ -19,7 +19,7 @@ type shut struct {
 // before asks the gates. A look asks none, nor does a request that proceeds: the gates of the other policies have been asked.
 func (v *visit) before() outcome {
 	out := passes
-	if !v.stage.gated || v.look || v.proceeds {
+	if v.look || v.proceeds {
 		return out
 	}
 	for k := range v.active {
@@ -68,7 +68,7 @@ func (v *visit) subjectOf(a *active) *degrade.Subject {
 
 // after tells the gates what became of the request.
 func (v *visit) after(out outcome) {
-	if !v.stage.gated || v.look {
+	if v.look {
 		return
 	}
 	for k := range v.active {
@@ -105,9 +105,6 @@ func (a *active) reserved(quota, cost int) int {
 // to be given back. Only then is it known what was left, so that no other request can come in between.
 func (v *visit) leavesReserves(from int) bool {
 	ok := true
-	if !v.stage.gated || v.look {
-		return ok
-	}
 	for k := range v.active {
 		a := &v.active[k]
 		if a.reserve == 0 || a.take < from || a.Shadow || a.err != nil || isStateless(a.limit) || a.limit.Algorithm == limiter.LeakyBucket ||

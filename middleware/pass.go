@@ -237,6 +237,9 @@ const maxKept = 64
 // in them is small, is overwritten whole by the next request, and goes with the pool.
 func (v *visit) done() {
 	v.gen.Add(1)
+	if v.stage.gated {
+		v.subject = degrade.Subject{}
+	}
 	v.guard, v.stage, v.w, v.r, v.entry, v.mux = nil, nil, nil, nil, Entry{}, muxRoute{}
 	v.req.Release()
 	if cap(v.active) > maxKept {
@@ -245,7 +248,9 @@ func (v *visit) done() {
 	clear(v.ended)
 	v.active, v.takes, v.bounds, v.items, v.ended = v.active[:0], v.takes[:0], v.bounds[:0], v.items[:0], v.ended[:0]
 	v.look, v.alone, v.waits, v.lowered, v.open, v.told = false, false, false, false, false, false
-	v.long, v.proceeds = false, false
-	v.text, v.asked, v.answer, v.degraded, v.subject = "", 0, answer{}, nil, degrade.Subject{}
+	if v.text = ""; v.asked > 0 {
+		v.asked, v.proceeds, v.answer, v.degraded = 0, false, answer{}, nil
+	}
+	v.long = false
 	visits.Put(v)
 }

@@ -16,10 +16,12 @@ func (v *visit) refuse(out outcome) Pass {
 	defer v.done()
 	v.release(limiter.ResultUnmeasured)
 	v.observeRefused(out)
+	if h := v.w.Header(); len(h) > 0 {
+		v.untellDegraded(h)
+	}
 	if out == limited && !v.told {
 		v.writeHeaders()
 	}
-	v.untellDegraded(v.w.Header())
 	if v.answer.readOnly {
 		v.tellDegraded(v.w.Header(), degrade.ModeReadOnly)
 		v.observeDegraded(degrade.ModeReadOnly, v.refusal(out).Status(), 0)

@@ -54,7 +54,7 @@ func (v *visit) take() outcome {
 				v.giveBack(from)
 				return limited
 			}
-			if !v.leavesReserves(from) {
+			if v.stage.gated && !v.look && !v.leavesReserves(from) {
 				v.giveBack(len(v.takes))
 				return limited
 			}

@@ -31,9 +31,7 @@ var (
 )
 
 // forCaches are fields of the route that tell single caches what to do.
-var forCaches = [...]string{
-	"Cdn-Cache-Control", "Surrogate-Control", "Cloudflare-Cdn-Cache-Control", "Vercel-Cdn-Cache-Control", "Netlify-Cdn-Cache-Control", "X-Accel-Expires", "Expires",
-}
+var forCaches = [...]string{"Cdn-Cache-Control", "Surrogate-Control"}
 
 // Prepare writes the fields of a refusal that do not depend on its body, and returns the refusal as it is told: for
 // frameworks that write the body themselves, from [Renderer.Body] or in an envelope of their own.
