@@ -18,6 +18,7 @@ type lane struct {
 	t       *Transport
 	key     limiter.Key
 	breaker *breaker      // nil: none
+	shared  bool          // by several keys: departures are not all of one limit
 	wake    chan struct{} // tells who has the turn that something has changed
 
 	mu      sync.Mutex
@@ -147,7 +148,7 @@ func (l *lane) outlook(s shape, now time.Time) (wait time.Duration, ahead int) {
 		start = 0
 	}
 	start = max(start, 0)
-	if s.even && s.gap > 0 {
+	if s.even && s.gap > 0 && !l.shared {
 		start = max(start, l.planned.Sub(now))
 		turns := ahead
 		if l.taken {
@@ -190,12 +191,12 @@ func (ls *lanes) enter(key limiter.Key) *lane {
 	}
 	if ls.order.Len() >= ls.t.config.MaxDestinations && !ls.putAway(time.Now()) {
 		if ls.rest == nil {
-			ls.rest = ls.t.newLane(limiter.Key{Space: key.Space}, false)
+			ls.rest = ls.t.newLane(limiter.Key{Space: key.Space}, true)
 		}
 		ls.rest.use(1)
 		return ls.rest
 	}
-	l := ls.t.newLane(key, true)
+	l := ls.t.newLane(key, false)
 	l.use(1)
 	ls.byID[key.ID] = ls.order.PushFront(l)
 	return l

@@ -68,9 +68,9 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-func (t *Transport) newLane(key limiter.Key, own bool) *lane {
-	l := &lane{t: t, key: key, wake: make(chan struct{}, 1), tokens: fullTokens}
-	if own && t.config.Breaker.Failures > 0 {
+func (t *Transport) newLane(key limiter.Key, shared bool) *lane {
+	l := &lane{t: t, key: key, shared: shared, wake: make(chan struct{}, 1), tokens: fullTokens}
+	if !shared && t.config.Breaker.Failures > 0 {
 		l.breaker = newBreaker(t, key)
 	}
 	return l

@@ -329,6 +329,9 @@ func (u *turn) hold(ctx context.Context, at time.Time) (*flight, error) {
 		if err := sleep(ctx, time.Until(at), nil); err != nil {
 			return nil, err
 		}
+		if err := ctx.Err(); err != nil { // both may have come at once
+			return nil, err
+		}
 		now := time.Now()
 		if now.After(u.until) {
 			return nil, u.late(ctx, ReasonQuota)
@@ -349,7 +352,7 @@ func (u *turn) start(now time.Time) (f *flight, next time.Time, err error) {
 	if wait, _ := l.closedLocked(now); wait > 0 {
 		return nil, next, nil
 	}
-	if u.s.even && !l.last.IsZero() {
+	if u.s.even && !l.shared && !l.last.IsZero() {
 		if next = l.last.Add(u.s.close); next.After(now) {
 			if next.After(u.until) {
 				return nil, time.Time{}, &LimitedError{Reason: ReasonQuota, RetryAfter: next.Sub(now), Key: u.key, Status: u.status}
