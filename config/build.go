@@ -40,6 +40,8 @@ type Deps struct {
 	Classes map[string]func(*keyfunc.Request) degrade.Class
 	// Files are the files that contents of static may name, as os.DirFS has them; nil: none. They are read by [Build].
 	Files fs.FS
+	// Flushes says that what is behind flushes whatever it writes, as a proxy does: every cache then records what is flushed.
+	Flushes bool
 	// Copies makes the store of recorded responses of a policy; nil: memory. It is called at every Build, and the store of
 	// a policy lives on where its settings of cache stay.
 	Copies func(policy string) degrade.Store

@@ -136,7 +136,7 @@ func (b *builder) cache(at string, p *Policy, c *Cache) degrade.Handler {
 	}
 	cfg := degrade.PagesConfig{
 		MaxBytes: int64(c.MaxBytes), MaxPage: c.MaxPage, MaxStale: orOff(c.MaxStale), MaxStaleIfError: orOff(c.MaxStaleIfError), Statuses: c.Statuses,
-		Partition: partition, PartitionName: strings.Join(c.Partition, ","), Credentials: b.who.credentials(c.Credentials), IgnoreCookies: c.IgnoreCookies, Query: c.Query, Flushed: c.Flushed,
+		Partition: partition, PartitionName: strings.Join(c.Partition, ","), Credentials: b.who.credentials(c.Credentials), IgnoreCookies: c.IgnoreCookies, Query: c.Query, Flushed: c.Flushed || b.deps.Flushes,
 	}
 	cfg.Log = b.deps.Logger
 	if b.deps.Copies != nil {

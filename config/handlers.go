@@ -38,7 +38,7 @@ type Cache struct {
 	Credentials     []string  `yaml:"credentials" rules:"len=100" about:"further request fields that tell who asks, beside Authorization, Cookie and the usual API keys"`
 	IgnoreCookies   []string  `yaml:"ignore_cookies" rules:"len=100" about:"cookies that change nothing of a page, such as those of analytics"`
 	Query           []string  `yaml:"query" rules:"len=100" about:"the parameters that tell pages apart, [] for none; default: the whole query"`
-	Flushed         bool      `yaml:"flushed" about:"also record what is flushed while it is written, as a proxy does with answers of unknown length"`
+	Flushed         bool      `yaml:"flushed" about:"also record what is flushed while it is written, as a proxy does with answers of unknown length; serve always does"`
 }
 
 // ReadOnly is the settings of [degrade.ReadOnly].

@@ -129,6 +129,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, sources S
 	defer func() { _ = limiters.Close() }()
 	deps := o.names.Deps()
 	deps.Central, deps.Local, deps.Leased, deps.Observer, deps.Logger = limiters.Central, limiters.Local, limiters.Leased, watch, log
+	deps.Flushes = true // the proxy does
 	if deps.Files, err = Folder(o.files); err != nil {
 		fmt.Fprintln(stderr, "spillway: -files:", err)
 		return ErrUsage
