@@ -17,11 +17,16 @@ import (
 // 9111 3 and 4.2.4): only complete ones to GET, without Set-Cookie, and with none of no-store, no-cache, private,
 // must-revalidate, proxy-revalidate and s-maxage. What is stored and for how long is up to p.
 //
-// No byte made for one identity reaches another unless the origin said public. A response to a request with Authorization,
-// Cookie or another credential is not stored without that, or without a [PagesConfig.Partition]; one to a request without
-// them is for other requests without. So a guard that runs behind authentication has to see the credentials still, and what
-// else a response depends on, the origin has to say by Vary. Fields by which proxies tell the host, the scheme and the path
-// are a part of the key.
+// No byte made for one identity reaches another unless the origin said public. The identity is that of
+// [PagesConfig.Partition], or what the policy's own key names beyond an address, together with the credentials that come
+// along. A response to a request with Authorization, Cookie or another credential (see [PagesConfig.Credentials]) and
+// without an identity is not stored unless it says public; one to a request with neither is for other requests with
+// neither. A policy whose key is an address or nothing, as with [keyfunc.Global], knows nobody, even if another policy
+// does. So a guard that runs behind authentication has to see the credentials still, and what else a response depends on,
+// the origin has to say by Vary. Fields by which proxies tell the host, the scheme and the path are a part of the key.
+//
+// What is further out than the guard is heard as long as it adds its fields before the first bytes are passed on to it and
+// back: a middleware that holds back a whole response, and forbids afterwards to store it, is not.
 //
 // A write that succeeds and a response that may not be stored any more, or is not for all any more, take older copies
 // away. The guard has to be inside of whatever compresses responses.

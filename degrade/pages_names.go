@@ -89,12 +89,20 @@ func alphanumeric(b byte) bool {
 // ambiguous reports whether a name is read as another one by programs behind CGI and WSGI.
 func ambiguous(name string) bool {
 	for i := range len(name) {
-		if !alphanumeric(name[i]) && name[i] != '-' {
+		if !plainByte[name[i]] {
 			return true
 		}
 	}
 	return false
 }
+
+// plainByte is a table, as all names of all requests are looked at.
+var plainByte = func() (t [256]bool) {
+	for i := range t {
+		t[i] = alphanumeric(byte(i)) || i == '-'
+	}
+	return t
+}()
 
 // unambiguous is the name that such programs read.
 func unambiguous(name string) string {
