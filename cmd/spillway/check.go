@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spillway-go/spillway/config"
 	"github.com/spillway-go/spillway/config/stores"
@@ -46,6 +48,8 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	app := flags.Bool("app", false, "the document is for an application that registers the names it uses: any name will do")
 	where := flags.String("config", "", "`where` the document is, as for serve, instead of FILE")
 	files := flags.String("files", "", "`folder` of the files that contents of static name, as for serve")
+	at := flags.String("at", "", "also tell what limits are at that `time` and why: 2026-10-01T09:30:00+08:00, \"2026-10-01 09:30\", now")
+	zone := flags.String("zone", "", "IANA `name` of the zone of -at, as Asia/Shanghai; without it that of this machine")
 	var names serve.Names
 	flags.Var(&names, "name", "a name that the document uses, as for serve: `tenant=header:X-Tenant`; may be repeated")
 	if err := flags.Parse(args); err != nil {
@@ -58,10 +62,15 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "spillway: check needs one FILE or -config, but got %q\n\"spillway check -h\" tells more.\n", args)
 		return errUsage
 	}
+	then, err := instant(*at, *zone)
+	if err != nil {
+		return told(err, stderr)
+	}
 	data, name, path, err := load(ctx, *where)
 	if err != nil {
 		return told(err, stderr)
 	}
+	var cfg middleware.Config
 	doc, findings := config.Parse(data)
 	if findings.Err() == nil {
 		deps := names.Deps()
@@ -74,7 +83,8 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		limiters := stores.New(stores.Config{Dry: true})
 		defer func() { _ = limiters.Close() }()
 		deps.Central, deps.Local, deps.Leased = limiters.Central, limiters.Local, limiters.Leased
-		_, more := config.Build(doc, deps)
+		var more config.Findings
+		cfg, more = config.Build(doc, deps)
 		findings = append(findings, more...)
 		if !*app {
 			findings = append(findings, neverAsked(doc)...)
@@ -94,7 +104,11 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		e := json.NewEncoder(stdout)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
-		if err := e.Encode(map[string]any{"ok": !bad, "findings": findings}); err != nil {
+		result := map[string]any{"ok": !bad, "findings": findings}
+		if *at != "" && findings.Err() == nil {
+			result["at"], result["limits"] = then.Format(time.RFC3339), limitsAt(doc, cfg, then)
+		}
+		if err := e.Encode(result); err != nil {
 			return err
 		}
 	} else {
@@ -107,6 +121,9 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if findings.Err() == nil {
 			explainDocument(stdout, doc)
+			if *at != "" {
+				explainAt(stdout, limitsAt(doc, cfg, then), then)
+			}
 		}
 	}
 	if bad {
@@ -162,20 +179,26 @@ func explainDocument(w io.Writer, doc *config.Document) {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "STAGE\tPOLICY\tREQUESTS\tBY\tLIMIT\tAND")
+	for _, k := range inStages(doc) {
+		p := &doc.Policies[k]
+		by := cmp.Or(strings.Join(p.Key, " and "), "-")
+		stage := cmp.Or(p.Stage, middleware.StageEdge)
+		// No blanks at the end of a line.
+		fmt.Fprintln(t, strings.TrimRight(strings.Join([]string{stage, p.Name, requestsOf(p.Match, "all"), by, limitOf(p), restOf(p)}, "\t"), "\t"))
+	}
+	_ = t.Flush()
+}
+
+// inStages returns the indices of policies in the order of their stages.
+func inStages(doc *config.Document) (order []int) {
 	for _, stage := range append(doc.Stages(), middleware.StageManual) {
 		for k := range doc.Policies {
-			p := &doc.Policies[k]
-			if p.Stage == stage || p.Stage == "" && stage == middleware.StageEdge {
-				by := strings.Join(p.Key, " and ")
-				if by == "" {
-					by = "-"
-				}
-				// No blanks at the end of a line.
-				fmt.Fprintln(t, strings.TrimRight(strings.Join([]string{stage, p.Name, requestsOf(p.Match, "all"), by, limitOf(p), restOf(p)}, "\t"), "\t"))
+			if cmp.Or(doc.Policies[k].Stage, middleware.StageEdge) == stage {
+				order = append(order, k)
 			}
 		}
 	}
-	_ = t.Flush()
+	return order
 }
 
 // few shortens a list.
@@ -228,13 +251,16 @@ func limitOf(p *config.Policy) string {
 		}
 		add(true, "by ", p.Align.Unit, " in ", zone)
 	}
+	return withBounds(p, strings.Join(parts, " "))
+}
+
+// withBounds adds what bounds a policy beside its limit, and what moves it.
+func withBounds(p *config.Policy, limit string) string {
+	parts := []string{limit, "", movesBy(p)}
 	if p.InFlight > 0 {
-		if len(parts) > 0 {
-			parts[len(parts)-1] += ","
-		}
-		add(true, p.InFlight, " in flight")
+		parts[1] = fmt.Sprint(p.InFlight, " in flight")
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
 }
 
 func value(n *int) int {
@@ -255,6 +281,7 @@ func restOf(p *config.Policy) string {
 	add(p.Exempt != nil, "not ", requestsOf(p.Exempt, "any"))
 	add(p.Mode != "" && p.Mode != "central", p.Mode)
 	add(p.Cost != "", "cost ", p.Cost)
+	add(len(p.Schedule) > 0, "schedule ", few(scheduleOf(p), ", else "))
 	if p.Plans != nil {
 		others := "others the limit"
 		if p.Plans.Unknown == "deny" {
