@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # run.sh [STEP...]: builds the harness, runs the steps one after the other (never at once: they would disturb each other)
 # and writes raw results and the page into $OUT (default: out). Steps: admit hot keys million http heap bound cleanup
-# wrk redis rediswrk. QUICK=1 is a short run that only shows that everything works. Other settings: R_STEP=n rounds of a step, such as
+# wrk redis fleet rediswrk. QUICK=1 is a short run that only shows that everything works. Other settings: R_STEP=n rounds of a step, such as
 # R_HOT=20; PORT.
 set -euo pipefail
 OUT=$(realpath -m "${OUT:-$(dirname "$0")/out}")
 cd "$(dirname "$0")"
 export GOWORK=off # the versions of this module, whatever the workspace asks for
 
-steps=${*:-admit hot keys million http heap bound cleanup wrk redis rediswrk}
+steps=${*:-admit hot keys million http heap bound cleanup wrk redis fleet rediswrk}
 if [ -n "${QUICK:-}" ]; then
-  rounds=1 keys=20000 ttl=500ms seconds=1 bench=2000x run=20ms rediskeys=1000 short=-test.short
+  rounds=1 keys=20000 ttl=500ms seconds=1 bench=2000x run=20ms rediskeys=1000 fleet=300ms short=-test.short
 else
-  rounds= keys=1000000 ttl=4s seconds=2 bench= run=300ms rediskeys=10000 short=
+  rounds= keys=1000000 ttl=4s seconds=2 bench= run=300ms rediskeys=10000 fleet=3s short=
 fi
 rounds_of() { # STEP DEFAULT
   local name=R_${1^^}
@@ -70,6 +70,10 @@ for step in $steps; do
       if has redis-server; then
         "$bin/redisload" -d "$run" -keys "$rediskeys" -rounds "$(rounds_of redis 8)" >"$OUT/redis.tsv"
         go_bench redis "$(rounds_of redisallocs 3)" '^BenchmarkRedis$' 5000x
+      fi ;;
+    fleet)
+      if has redis-server; then
+        "$bin/fleet" -d "$fleet" -rounds "$(rounds_of fleet 3)" >"$OUT/fleet.tsv"
       fi ;;
     rediswrk)
       if has redis-server && has wrk; then

@@ -33,6 +33,7 @@ type RedisScenario struct {
 	Masters     int
 	Policies    int // decided by each call, of the same client
 	Profile     Profile
+	Warm        bool // the load is there for a while before it is measured
 }
 
 // Names of the scenarios.
@@ -42,17 +43,19 @@ const (
 	deniedKeys    = "denied"
 	threePolicies = "3policies"
 	onCluster     = "cluster"
+	warmKeys      = "warm"
 )
 
 const redisKeys = 10_000
 
 // RedisScenarios are measured one after the other in each round.
 var RedisScenarios = []RedisScenario{
-	{spreadKeys, "10,000 keys, nothing is denied", []int{1, 16, 64, 256}, redisKeys, 1, 1, Kept},
-	{hotKey, "One key, nothing is denied", []int{64}, 1, 1, 1, Kept},
-	{deniedKeys, "10,000 keys whose limit of one an hour is spent: everything is denied", []int{64}, redisKeys, 1, 1, Closed},
-	{threePolicies, "Three policies for the same client: a decision of the table is three", []int{1, 64}, redisKeys, 1, 3, Kept},
-	{onCluster, "10,000 keys on a Redis Cluster of three masters", []int{64, 256}, redisKeys, 3, 1, Kept},
+	{spreadKeys, "10,000 keys, nothing is denied", []int{1, 16, 64, 256}, redisKeys, 1, 1, Kept, false},
+	{hotKey, "One key, nothing is denied", []int{64}, 1, 1, 1, Kept, false},
+	{deniedKeys, "10,000 keys whose limit of one an hour is spent: everything is denied", []int{64}, redisKeys, 1, 1, Closed, false},
+	{threePolicies, "Three policies for the same client: a decision of the table is three", []int{1, 64}, redisKeys, 1, 3, Kept, false},
+	{onCluster, "10,000 keys on a Redis Cluster of three masters", []int{64, 256}, redisKeys, 3, 1, Kept, false},
+	{warmKeys, "100 keys that have been busy for a while, nothing is denied: what leases are for", []int{1, 64}, 100, 1, 1, Kept, true},
 }
 
 // goRedis is a client as most programs have it, with the pool's default size.

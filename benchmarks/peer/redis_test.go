@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/benchmarks/internal/redisserver"
@@ -50,6 +52,32 @@ func TestRedises(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestNodes(t *testing.T) {
+	s := servers(t, 1)
+	p := peer.Profile{Rate: 20, Period: time.Second, Burst: 20}
+	for _, n := range peer.Nodes() {
+		t.Run(n.Name, func(t *testing.T) {
+			require.NoError(t, s.Flush(t.Context()))
+			rdb := redis.NewClient(&redis.Options{Addr: s.Addrs[0], Protocol: 2})
+			defer func() { _ = rdb.Close() }()
+			d, stop, err := n.New(rdb, p, 0)
+			require.NoError(t, err)
+			defer stop()
+			passed, refused := 0, 0
+			require.Eventually(t, func() bool { // the hash has no quota before its first trip
+				ok, err := d.Allow(t.Context(), "one")
+				require.NoError(t, err)
+				if ok {
+					passed++
+				} else {
+					refused++
+				}
+				return passed > 0 && refused > 0
+			}, 10*time.Second, time.Millisecond)
+		})
 	}
 }
 

@@ -77,7 +77,7 @@ func (h *evalHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func redisRateRedises() []Redis {
 	return []Redis{
 		{
-			Name: "redis_rate", Scenarios: []string{spreadKeys, hotKey, deniedKeys, threePolicies, onCluster},
+			Name: "redis_rate", Scenarios: []string{spreadKeys, hotKey, deniedKeys, threePolicies, onCluster, warmKeys},
 			New: overGoRedis(func(rdb redis.UniversalClient, p Profile, n int) (Decider, error) {
 				return each(n, redisRateDecider(redis_rate.NewLimiter(rdb), p)), nil
 			}),

@@ -44,6 +44,7 @@ func Redises() []Redis {
 	return slices.Concat(
 		redisFloors(),
 		spillwayRedises(),
+		spillwayLeasedRedises(),
 		redisRateRedises(),
 		ululeRedises(),
 		throttledRedises(),

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/spillway-go/spillway"
 	"github.com/spillway-go/spillway/adapters/stdhttp"
 	"github.com/spillway-go/spillway/limiter"
@@ -36,6 +38,15 @@ func spillwayRedis(c redislimit.Config) func([]string, Profile, int) (Decider, f
 	}
 }
 
+// centralDecider is the default case on a client that stays the caller's.
+func centralDecider(rdb redis.UniversalClient, p Profile) (Decider, func(), error) {
+	l, err := redislimit.New(redislimit.Config{Client: rdb, Prefix: "bench", Timeout: 5 * time.Second})
+	if err != nil {
+		return nil, nil, err
+	}
+	return spillwayRedisOne(l, tokenBucket(p)), func() { _ = l.Close() }, nil
+}
+
 func spillwayRedisOne(l limiter.Limiter, limit limiter.Limit) Decider {
 	return DeciderFunc(func(ctx context.Context, key string) (bool, error) {
 		d, err := l.Allow(ctx, limiter.Key{Space: "bench", ID: key}, limit, 1)
@@ -62,7 +73,7 @@ var spaces = [...]string{"bencha", "benchb", "benchc"}
 func spillwayRedises() []Redis {
 	return []Redis{
 		{
-			Name: "spillway", Scenarios: []string{spreadKeys, hotKey, deniedKeys, threePolicies, onCluster},
+			Name: "spillway", Scenarios: []string{spreadKeys, hotKey, deniedKeys, threePolicies, onCluster, warmKeys},
 			New: spillwayRedis(redislimit.Config{}),
 		},
 		{

@@ -9,7 +9,7 @@ import (
 
 func valkeyRedises() []Redis {
 	return []Redis{{
-		Name: "valkeylimiter", Note: "fixed window; its client joins concurrent calls", Scenarios: []string{spreadKeys, hotKey, deniedKeys, onCluster},
+		Name: "valkeylimiter", Note: "fixed window; its client joins concurrent calls", Scenarios: []string{spreadKeys, hotKey, deniedKeys, onCluster, warmKeys},
 		New: func(addrs []string, p Profile, _ int) (Decider, func(), error) {
 			var client valkey.Client
 			l, err := valkeylimiter.NewRateLimiter(valkeylimiter.RateLimiterOption{

@@ -110,8 +110,11 @@ func (l load) measure(r peer.Redis, length time.Duration, round int, pattern *re
 
 // once returns the columns after the name.
 func (l load) once(d peer.Decider, conc int, length time.Duration) (string, error) {
-	runtime.GC()
 	tallies := make([]tally, conc)
+	if l.scenario.Warm {
+		l.loop(d, make([]tally, conc), time.Now().Add(length))
+	}
+	runtime.GC()
 	redisBefore, err := l.servers.CPU(l.ctx)
 	if err != nil {
 		return "", err

@@ -59,6 +59,7 @@ and what was refilled meanwhile.`, []column{
 		{"admitted", "admitted"}, {"over", "over"}, {"errors", "errors"},
 	})
 	p.redis()
+	p.fleets()
 	p.endToEnd()
 }
 
@@ -283,6 +284,11 @@ func note(scenario, name string) string {
 	}
 	for _, m := range peer.Redises() {
 		if fields[0] == "redis" && m.Name == name {
+			return m.Note
+		}
+	}
+	for _, m := range peer.Nodes() {
+		if fields[0] == "fleet" && m.Name == name {
 			return m.Note
 		}
 	}

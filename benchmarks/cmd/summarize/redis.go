@@ -83,3 +83,34 @@ func (p page) redisTable(scenario, what string) {
 	}
 	p.printf("\n")
 }
+
+// fleets writes the section about ten processes with one limit.
+func (p page) fleets() {
+	if !slices.ContainsFunc(p.r.order, func(k id) bool { return strings.HasPrefix(k.scenario, "fleet ") }) {
+		return
+	}
+	p.printf(`## One limit for ten processes
+
+Ten processes decide about one key of 2,000 a second with a burst of as many. Requests come at a pace, in units of the
+limit, evenly or nine tenths of them at one process. "Of the ideal" is what passed against what one bucket lets pass of the
+same requests. "Over" is by how many requests the fullest interval, measured at the processes, is above burst and rate; a
+reply that took long counts here. A trip is a read of Redis from a connection, the first ones of new connections included.
+
+`)
+	var done []string
+	for _, k := range p.r.order {
+		if strings.HasPrefix(k.scenario, "fleet ") && !slices.Contains(done, k.scenario) {
+			done = append(done, k.scenario)
+			p.printf("### %s\n\n%s\n\n", strings.TrimPrefix(k.scenario, "fleet "), p.roundsOf(k.scenario))
+			p.printf("| | requests | passed | of the ideal | over | trips per 1,000 | CPU of Redis, µs | errors | note |\n|---|--:|--:|--:|--:|--:|--:|--:|---|\n")
+			for _, name := range p.r.names(k.scenario) {
+				p.printf("| %s", mark(name))
+				for _, metric := range []string{"asked", "admitted", "use", "over", "trips_per_1000", "redis_cpu_us", "errors"} {
+					p.printf(" | %s", p.cell(id{k.scenario, name}, metric))
+				}
+				p.printf(" | %s |\n", note(k.scenario, name))
+			}
+			p.printf("\n")
+		}
+	}
+}

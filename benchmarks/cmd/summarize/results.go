@@ -108,6 +108,7 @@ func load(dir string) (*results, error) {
 		{"wrk.tsv", groups("wrk").read},
 		{"redis.tsv", groups("redis").read},
 		{"redis.txt", readBench},
+		{"fleet.tsv", groups("fleet").read},
 		{"rediswrk.tsv", groups("wrk").read},
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, part.file))

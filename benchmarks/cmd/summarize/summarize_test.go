@@ -34,7 +34,13 @@ const redisRounds = "round\tname\tdecisions_per_s\tp50_us\tp99_us\tredis_cpu_us\
 	"1\tspread-c64/floor:evalsha\t20000\t900\t2000\t10\t10\t10\t0\t0\n" +
 	"1\tspread-c64/redis_rate\t20000\t1000\t3000\t20\t30\t20\t0\t0\n" +
 	"1\tspread-c64/spillway\t80000\t300\t1200\t5\t6\t4\t0\t0\n" +
-	"1\tspread-c64/spillway-unshared\t18000\t900\t2500\t15\t25\t12\t0\t0\n"
+	"1\tspread-c64/spillway-unshared\t18000\t900\t2500\t15\t25\t12\t0\t0\n" +
+	"1\twarm-c64/redis_rate\t20000\t1000\t3000\t20\t30\t20\t0\t0\n" +
+	"1\twarm-c64/spillway-leased\t600000\t7.5\t30\t0.2\t1\t0\t0\t0\n"
+
+const fleetRounds = "round\tname\tasked\tadmitted\tuse\tover\ttrips_per_1000\tredis_cpu_us\terrors\n" +
+	"0\teven-x2/spillway-leased\t12000\t7900\t0.99\t0\t33\t2\t0\n" +
+	"0\teven-x2/hash\t12000\t8800\t1.1\t1500\t30\t1\t0\n"
 
 func results2(t *testing.T) *results {
 	t.Helper()
@@ -42,6 +48,7 @@ func results2(t *testing.T) *results {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hot.txt"), []byte(twoRounds), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cleanup.tsv"), []byte(oneCleanup), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis.tsv"), []byte(redisRounds), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "fleet.tsv"), []byte(fleetRounds), 0o600))
 	r, err := load(dir)
 	require.NoError(t, err)
 	return r
@@ -70,6 +77,7 @@ func TestVerdicts(t *testing.T) {
 		14: {"not measured", "met", "not measured"},
 		16: {"met", "met"},
 		17: {"met", "not measured"},
+		19: {"met", "**missed**", "met"},
 		21: {"met", "not measured", "not measured"},
 		22: {"**missed**", "not measured", "not measured"},
 	}
@@ -114,7 +122,9 @@ func TestPage(t *testing.T) {
 	require.Contains(t, text, "### hot-serial\n\n2 rounds.")
 	require.Contains(t, text, "### spread-c64\n\n10,000 keys, nothing is denied. 2 rounds.\n\n| | decisions/s | to redis_rate |")
 	require.Contains(t, text, "\n| **spillway** | 85000 | 3.5 | 3.12 | 300 | 1200 | 5 | 0.25 | 6 | 4 | 0 | 0 |")
-	require.Contains(t, text, "64 goroutines: decisions/s: share of rounds above redis_rate\n- 22, middleware, allowed, three headers")
+	require.Contains(t, text, "64 goroutines: decisions/s: share of rounds above redis_rate\n- 19, Leases, warm keys, 64 goroutines: delay, median, µs\n- 22, middleware, allowed, three headers")
+	require.Contains(t, text, "### even-x2\n\n1 round.\n\n| | requests | passed |")
+	require.Contains(t, text, "\n| **spillway-leased** | 12000 | 7900 | 0.99 | 0 | 33 | 2 | 0 | leases of what is asked for |\n| hash | 12000 | 8800 |")
 	require.NotContains(t, text, "NaN")
 	require.NotContains(t, text, "%!")
 }

@@ -34,13 +34,13 @@ const (
 	frameless = "none"
 
 	ourUnshared = "spillway-unshared" // a trip to Redis for each decision
+	ourLeased   = "spillway-leased"
 	redisRate   = "redis_rate"
 	scriptFloor = "floor:evalsha"
 )
 
 var frameworks = []string{"std", "gin", "echo"}
 
-// targets has no row 19: it is about leases.
 var targets = []target{
 	{1, "hot key, serial, full result", []bound{
 		{"CPU, ratio to the CAS floor", 1.7, 1.3, false, ratio("hot-serial", ours, casFloor, "cpu-ns/op")},
@@ -113,6 +113,11 @@ var targets = []target{
 	}},
 	{18, "Redis, one hot key, shared trips, 64 goroutines: decisions/s", []bound{
 		{"ratio to redis_rate", 6, 8.5, true, ratio("redis hot-c64", ours, redisRate, "decisions_per_s")},
+	}},
+	{19, "Leases, warm keys, 64 goroutines", []bound{
+		{"decisions/s, ratio to redis_rate", 20, 60, true, ratio("redis warm-c64", ourLeased, redisRate, "decisions_per_s")},
+		{"delay, median, µs", 5, none, false, value("redis warm-c64", ourLeased, "p50_us")},
+		{"CPU of Redis per decision, µs", 1, none, false, value("redis warm-c64", ourLeased, "redis_cpu_us")},
 	}},
 	{20, "Redis, allocations per decision", []bound{
 		{"a trip for each decision, 1 goroutine", 14, 12, false, value("redis allocations c1", ourUnshared, "allocs/op")},

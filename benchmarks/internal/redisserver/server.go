@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -177,23 +178,40 @@ func (s *Servers) Flush(ctx context.Context) error {
 }
 
 // CPU is the CPU time that all servers have used.
-func (s *Servers) CPU(ctx context.Context) (sum time.Duration, err error) {
+func (s *Servers) CPU(ctx context.Context) (time.Duration, error) {
+	seconds, err := s.info(ctx, "cpu", "used_cpu_sys", "used_cpu_user")
+	return time.Duration(seconds * float64(time.Second)), err
+}
+
+// Reads is how often all servers have read from a connection: a trip is one, however many commands it has.
+func (s *Servers) Reads(ctx context.Context) (int64, error) {
+	n, err := s.info(ctx, "stats", "total_reads_processed")
+	return int64(n), err
+}
+
+// info is the sum of some fields of INFO over all servers.
+func (s *Servers) info(ctx context.Context, section string, fields ...string) (sum float64, err error) {
+	found := 0
 	for _, n := range s.nodes {
-		info, err := n.rdb.Info(ctx, "cpu").Result()
+		info, err := n.rdb.Info(ctx, section).Result()
 		if err != nil {
 			return 0, err
 		}
 		for line := range strings.SplitSeq(info, "\r\n") {
 			k, v, _ := strings.Cut(line, ":")
-			if k != "used_cpu_sys" && k != "used_cpu_user" {
+			if !slices.Contains(fields, k) {
 				continue
 			}
-			seconds, err := strconv.ParseFloat(v, 64)
+			x, err := strconv.ParseFloat(v, 64)
 			if err != nil {
 				return 0, err
 			}
-			sum += time.Duration(seconds * float64(time.Second))
+			sum += x
+			found++
 		}
+	}
+	if found != len(fields)*len(s.nodes) {
+		return 0, fmt.Errorf("redisserver: INFO has no %v", fields)
 	}
 	return sum, nil
 }
