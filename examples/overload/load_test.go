@@ -98,7 +98,7 @@ func asItIs(p *processor) func() (float64, bool) { return p.meter() }
 
 // The whole run in the time of a bubble, with every law.
 func TestOverload(t *testing.T) {
-	const length = 10 * time.Second
+	const length = 6 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		none := virtually(t, guardNone, "", length, asItIs)
 		bound := virtually(t, guardFixed, "", length, asItIs)
@@ -117,8 +117,7 @@ func TestOverload(t *testing.T) {
 			require.Greater(t, moves.seen[slow].good, bound.seen[slow].good, law)
 			var out bytes.Buffer
 			table(&out, []*result{none, bound, moves})
-			require.Contains(t, out.String(), "| overload | none | 10", law)
-			require.Equal(t, 2+3*len(phases), bytes.Count(out.Bytes(), []byte("\n|"))+1, law)
+			require.Equal(t, 3*len(phases), bytes.Count(out.Bytes(), []byte(" % | ")), law)
 		}
 	})
 }

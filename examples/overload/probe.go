@@ -25,7 +25,7 @@ type probe struct {
 
 const (
 	probePatience = 10 * time.Second
-	nearPeak      = 0.9  // of the highest throughput: who is so close gets no more by waiting
+	nearPeak      = 0.8  // of the highest throughput: more at once get little more done, and wait
 	enough        = 4    // times the idle 90th percentile, with no more throughput: what comes after is a longer queue
 	tooMany       = 0.02 // share of answers that are none
 	fewest        = 10   // answers without which a measurement says nothing
@@ -210,6 +210,6 @@ func (p probe) run(ctx context.Context, w io.Writer) error {
 		fmt.Fprintf(w, "           the knee may be higher: %d at once is the most that was measured well\n", last.atOnce)
 	}
 	c := a.limits
-	fmt.Fprintf(w, "\nadaptive: {target: in_flight, min: %.0f, max: %.0f, fixed: %.0f, cpu: %v, rtt: %v}\n", c.Min, c.Max, c.Fixed, c.CPU, c.RTT)
+	fmt.Fprintf(w, "\nadaptive: {target: in_flight, min: %.0f, max: %.0f, fixed: %.0f, cpu: %.0f%%, rtt: %v}\n", c.Min, c.Max, c.Fixed, 100*c.CPU, c.RTT)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/spillway-go/spillway/config"
+	"github.com/spillway-go/spillway/config/stores"
 )
 
 // backend has so many connections, each busy with a request for as long. Who does not get one waits.
@@ -45,10 +49,10 @@ func TestProbe(t *testing.T) {
 		knee        int
 		says        string
 	}{
-		"one":     {1, 10 * time.Millisecond, 1, "{target: in_flight, min: 1, max: 10, fixed: 2, cpu: 0.8, rtt: 1s}"},
-		"eight":   {8, 10 * time.Millisecond, 8, "{target: in_flight, min: 4, max: 80, fixed: 16, cpu: 0.8, rtt: 1s}"},
-		"between": {12, 10 * time.Millisecond, 16, "{target: in_flight, min: 5, max: 160, fixed: 32, cpu: 0.8, rtt: 1s}"},
-		"slow":    {8, 100 * time.Millisecond, 8, "{target: in_flight, min: 4, max: 80, fixed: 16, cpu: 0.8, rtt: 2s}"},
+		"one":     {1, 10 * time.Millisecond, 1, "{target: in_flight, min: 1, max: 10, fixed: 2, cpu: 80%, rtt: 1s}"},
+		"eight":   {8, 10 * time.Millisecond, 8, "{target: in_flight, min: 4, max: 80, fixed: 16, cpu: 80%, rtt: 1s}"},
+		"between": {12, 10 * time.Millisecond, 16, "{target: in_flight, min: 5, max: 160, fixed: 32, cpu: 80%, rtt: 1s}"},
+		"slow":    {8, 100 * time.Millisecond, 8, "{target: in_flight, min: 4, max: 80, fixed: 16, cpu: 80%, rtt: 2s}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -62,10 +66,24 @@ func TestProbe(t *testing.T) {
 				require.Less(t, a.well.rate, capacity)
 				require.LessOrEqual(t, a.well.p90, 2*c.busy)
 				require.Contains(t, out, c.says)
+				builds(t, out[strings.LastIndex(out, "adaptive: "):])
 				require.Less(t, len(a.ladder), 9, "what comes after is a longer queue")
 			})
 		})
 	}
+}
+
+// builds makes a document of fields of a policy, as whoever copies them does.
+func builds(t *testing.T, fields string) {
+	t.Helper()
+	text := "version: 1\nstore: {memory: {}}\npolicies:\n  - name: service\n    key: global\n    mode: local\n    limit: 750/s burst 75\n    " +
+		strings.ReplaceAll(strings.TrimSpace(fields), "\n", "\n    ") + "\n"
+	doc, findings := config.Parse([]byte(text))
+	require.NoError(t, findings.Err(), text)
+	limiters := stores.New(stores.Config{})
+	defer func() { require.NoError(t, limiters.Close()) }()
+	_, findings = config.Build(doc, config.Deps{Central: limiters.Central, Local: limiters.Local})
+	require.NoError(t, findings.Err(), text)
 }
 
 // Where the knee was not reached, that is told.
