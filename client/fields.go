@@ -18,6 +18,7 @@ type advice struct {
 
 // bound is what one policy of a server has left: no more than left requests in the next span.
 type bound struct {
+	name  string // "": not told
 	left  int64
 	span  time.Duration
 	quota int64 // 0: not told
@@ -183,12 +184,12 @@ func readState(h http.Header) []bound {
 		}
 		about := policies[name]
 		if !hasWait {
-			wait = about.window
+			wait, hasWait = about.window, about.window > 0
 		}
-		if !hasLeft || about.other || wait == 0 {
+		if !hasLeft || !hasWait || about.other {
 			continue // without a window nothing follows: a bound on requests in flight has none
 		}
-		bounds = append(bounds, bound{left: left, span: span(wait), quota: about.quota})
+		bounds = append(bounds, over(bound{name: name, left: left, span: span(wait), quota: about.quota}))
 	}
 	return bounds
 }
@@ -254,10 +255,18 @@ func readDictionary(h http.Header) []bound {
 	left, hasLeft := number("remaining")
 	reset, hasReset := number("reset")
 	quota, _ := number("limit")
-	if !hasLeft || !hasReset || reset == 0 {
+	if !hasLeft || !hasReset {
 		return nil
 	}
-	return []bound{{left: left, span: span(reset), quota: quota}}
+	return []bound{over(bound{left: left, span: span(reset), quota: quota})}
+}
+
+// over is a bound whose time was over when it was read, as after a handler that took long: the whole quota is back.
+func over(b bound) bound {
+	if b.span == 0 {
+		b.left, b.span = max(b.left, b.quota), time.Second
+	}
+	return b
 }
 
 // readTriple reads the three fields of a family. Several values, as of limiters one behind another, are one: the fewest
@@ -268,11 +277,11 @@ func readTriple(left, quota, reset []string, clock time.Time) []bound {
 		return nil
 	}
 	wait, ok := readReset(reset, clock)
-	if !ok || wait == 0 {
+	if !ok {
 		return nil
 	}
 	q, _ := numbers(quota, func(a, _ int64) int64 { return a })
-	return []bound{{left: n, span: wait, quota: q}}
+	return []bound{over(bound{left: n, span: wait, quota: q})}
 }
 
 // numbers reads integers in a list, each perhaps with parameters behind a semicolon, and folds them into one.

@@ -36,6 +36,7 @@ type lane struct {
 
 	underWay   uint64 // without an answer yet
 	departures uint64
+	takes      time.Duration // until an answer comes, the longest of late
 	told       []told
 	trying     bool // after a refusal: one at a time
 	paused     time.Time

@@ -3,25 +3,31 @@ package client
 import (
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 )
 
 // told is what one policy of a destination has left for this process, until when.
 type told struct {
+	name  string
+	said  int64     // what was left by the answer
+	read  time.Time // when it was read
 	until time.Time
 	left  int64
 	gap   time.Duration // 0: not spread
 }
 
 const (
-	// trial is how long a request that tries keeps others from trying too, if no answer comes.
-	trial = time.Second
+	// A request that tries keeps others from trying too for four times as long as answers take, within these bounds: it may
+	// be one that is never answered.
+	leastTrial, mostTrial = time.Second, 30 * time.Second
 	// The pause after a 429 that names none, doubled for each in a row.
 	leastPenalty, mostPenalty = time.Second, time.Minute
 )
 
 // flight is a request under way.
 type flight struct {
+	at     time.Time
 	number uint64 // of departures when it left, itself included
 	before uint64 // under way when it left
 	done   func(error)
@@ -47,17 +53,19 @@ func (l *lane) closedLocked(now time.Time) (wait time.Duration, firm bool) {
 	firm = l.underWay == 0
 	// Nobody knows what is left now. One request asks, the others wait for its answer.
 	if stale && !firm {
-		wait = max(wait, l.last.Add(trial).Sub(now))
+		wait = max(wait, l.last.Add(l.trial()).Sub(now))
 	}
 	return wait, firm
 }
+
+func (l *lane) trial() time.Duration { return min(max(4*l.takes, leastTrial), mostTrial) }
 
 // spacedLocked reports whether what was told sets the pace, so that nobody may decide ahead.
 func (l *lane) spacedLocked() bool { return len(l.told) > 0 || l.trying }
 
 // leaveLocked books a departure.
 func (l *lane) leaveLocked(now time.Time) *flight {
-	f := &flight{before: l.underWay}
+	f := &flight{at: now, before: l.underWay}
 	l.underWay++
 	l.departures++
 	f.number = l.departures
@@ -75,15 +83,17 @@ func (l *lane) answered(f *flight, status int, a *advice, now time.Time) (pause 
 	defer l.mu.Unlock()
 	l.underWay--
 	defer l.signal()
+	l.takes = max(min(now.Sub(f.at), mostTrial), l.takes-l.takes/8)
 	pause, refused = l.pauseLocked(status, a)
 	pause = min(pause, c.MaxPause)
 	switch {
 	case len(a.bounds) > 0:
 		// The server counted this request at some instant of its flight. Whatever else was under way in that time may be
 		// counted later, so what is left is theirs first.
-		l.toldLocked(a, int64(f.before+l.departures-f.number), refused, pause, now)
-	case !refused && l.trialOverLocked(now):
-		l.told = l.told[:0] // it does not tell any more
+		l.toldLocked(a, f, refused, pause, now)
+	case !refused:
+		// Of what has run out, it does not tell any more.
+		l.told = slices.DeleteFunc(l.told, func(t told) bool { return !now.Before(t.until) })
 	}
 	l.trying = refused || l.trying && status >= http.StatusInternalServerError
 	if refused {
@@ -94,32 +104,36 @@ func (l *lane) answered(f *flight, status int, a *advice, now time.Time) (pause 
 	return pause, refused
 }
 
-// trialOverLocked reports whether something told has run out.
-func (l *lane) trialOverLocked(now time.Time) bool {
-	for i := range l.told {
-		if !now.Before(l.told[i].until) {
-			return true
-		}
-	}
-	return false
-}
-
-func (l *lane) toldLocked(a *advice, others int64, refused bool, pause time.Duration, now time.Time) {
+func (l *lane) toldLocked(a *advice, f *flight, refused bool, pause time.Duration, now time.Time) {
 	c := &l.t.config
 	replicas := int64(c.Replicas)
-	l.told = l.told[:0]
+	others := int64(f.before + l.departures - f.number)
+	before := l.told
+	l.told = make([]told, 0, mostBounds)
 	for _, b := range a.bounds {
 		window := b.span
 		if b.left == 0 && refused && a.hasRetry {
 			window = pause // Retry-After goes before the window of the fields
 		}
-		t := told{until: now.Add(min(window, c.MaxPause)), left: b.left/replicas - others}
+		t := told{name: b.name, said: b.left, read: now, until: now.Add(min(window, c.MaxPause)), left: b.left/replicas - others}
 		if c.PaceBelow > 0 && b.left > 0 && (b.quota == 0 || float64(b.left) < c.PaceBelow*float64(b.quota)) {
 			// Rounded up; 9·10⁹ s of a million replicas do not fit.
 			gap := float64(b.span) * float64(replicas) / float64(b.left)
 			t.gap = min(time.Duration(min(gap, float64(c.MaxPause)))+1, c.MaxPause)
 		}
+		// Of two answers that were under way together nobody knows which the server gave later: the one that leaves less.
+		if i := slices.IndexFunc(before, func(old told) bool { return old.name == t.name }); i >= 0 {
+			if old := before[i]; old.read.After(f.at) && (old.said < t.said || old.said == t.said && old.until.After(t.until)) && now.Before(old.until) {
+				t = old
+			}
+		}
 		l.told = append(l.told, t)
+	}
+	// A server may leave out a policy, as those that a refusal is not about. It holds for as long as it said.
+	for _, old := range before {
+		if now.Before(old.until) && len(l.told) < mostBounds && !slices.ContainsFunc(l.told, func(t told) bool { return t.name == old.name }) {
+			l.told = append(l.told, old)
+		}
 	}
 }
 
