@@ -11,8 +11,8 @@
 // they were counted, by the time of one reply.
 //
 // The exceptions are those of any store. A replica that takes over has not heard of the last grants, and grants as much again:
-// at most Rate times what it is behind, and at most one Burst. A flush gives one more Burst, beside what is held. A clock of
-// Redis that jumps ahead mints what it jumped over, at most a Burst, and may forget what is held. A machine that is suspended
+// what was granted since it last heard, at most one Burst. A flush gives one more Burst. A clock of Redis that jumps ahead
+// mints what it jumped over, at most a Burst, and may forget what is held. A machine that is suspended
 // does not notice that its leases ended, and may spend what it held once more when it goes on. A refund is not counted as admitted.
 //
 // # What it costs
