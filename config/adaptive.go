@@ -33,6 +33,9 @@ type Adaptive struct {
 // rates tells that rates move, and not a bound in flight.
 func (a *Adaptive) rates() bool { return a != nil && a.Target == adaptive.Rate.String() }
 
+// maxAdaptive is how many controllers a document may have: each reads the load of the processors four times a second.
+const maxAdaptive = 100
+
 // adaptive returns the controller of a policy, nil for none. own is the limit of the policy, if it has one.
 func (b *builder) adaptive(at string, p *Policy, own limiter.Limit) limiter.Controller {
 	a := p.Adaptive
@@ -40,6 +43,12 @@ func (b *builder) adaptive(at string, p *Policy, own limiter.Limit) limiter.Cont
 		return nil
 	}
 	at += ".adaptive"
+	if b.adaptives++; b.adaptives > maxAdaptive {
+		if b.adaptives == maxAdaptive+1 {
+			b.add(false, at, TooLarge, "Let one policy with a wider match bear the load of all.", "more than %d adaptive policies", maxAdaptive)
+		}
+		return nil
+	}
 	cfg := adaptive.Config{
 		Name: p.Name, CPU: float64(value(a.CPU)), RTT: orOff(a.RTT), Errors: float64(value(a.Errors)), QueueDelay: max(0, orOff(a.QueueDelay)),
 		Runnable: float64(value(a.Runnable)), Window: orOff(a.Window), Interval: orOff(a.Interval), MinSamples: a.MinSamples, CPUQuota: float64(value(a.CPUQuota)),

@@ -107,6 +107,8 @@ func TestAdaptiveFindings(t *testing.T) {
 			require.NotRegexp(t, `[a-z][A-Z]|adaptive: |invalid limit|\b(Min|Max|Fixed|Window|Interval|Errors|Scale|When|Zone|Limit)\b|0\.\d{5}`, f.Message, policy)
 		}
 	}
+	_, found := config.Build(parsed(t, strings.ReplaceAll(many(110, "", "x"), "degrade: x", "adaptive: {max: 5}")), chainDeps(t))
+	require.Equal(t, []string{"policies[100].adaptive too_large"}, ids(found))
 	for text, want := range map[string]string{
 		"adaptive: {max: 5, cpu: 2}":                        "policies[0].adaptive.cpu",
 		"adaptive: {max: 5, cpu: off}":                      "policies[0].adaptive.cpu",

@@ -110,6 +110,8 @@ type builder struct {
 	statics map[string]degrade.Handler
 	files   *meteredFiles
 	made    []*controlled // by this document
+	// adaptives counts adaptive policies.
+	adaptives int
 	// noCaches: there are too many, and that has been told.
 	noCaches bool
 	missing  map[string]bool // modes that the application does not have, once told

@@ -122,7 +122,7 @@ type Policy struct {
 	Overrides    map[string]map[string]Limit `yaml:"overrides" rules:"len=8" about:"limits of single callers, by kind and value of a key: {tenant: {acme: 9000/m}}; they win over plans"`
 	Schedule     []Rule                      `yaml:"schedule" rules:"filled,len=1000" about:"limits by weekday, time and date: the first rule that is on decides, without one the limit stays"`
 	Calendar     *Calendar                   `yaml:"calendar" about:"the days of the schedule that are not as usual"`
-	Adaptive     *Adaptive                   `yaml:"adaptive" about:"a limit that moves by what the service bears"`
+	Adaptive     *Adaptive                   `yaml:"adaptive" about:"a limit that moves by what the service bears, of 100 policies at most"`
 	InFlight     int                         `yaml:"in_flight" rules:"min=1,max=1000000000" about:"the most requests in service at once, per key and process"`
 	Unit         string                      `yaml:"unit" about:"what is counted, as told to clients; default requests"`
 	Partition    string                      `yaml:"partition" about:"the pk parameter: a function registered by that name"`
