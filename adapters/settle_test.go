@@ -191,7 +191,7 @@ func (*tape) Degrade(http.ResponseWriter, *http.Request, *degrade.Denial) degrad
 	return degrade.Skip
 }
 
-func (x *tape) Record(w http.ResponseWriter, _ *keyfunc.Request, _ string, _ limiter.Key) (http.ResponseWriter, func(bool)) {
+func (x *tape) Record(w http.ResponseWriter, _ *keyfunc.Request, _, _ string) (http.ResponseWriter, func(bool)) {
 	return &taped{w, x}, func(ok bool) { x.ended = append(x.ended, ok) }
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
-	"github.com/spillway-go/spillway/limiter"
 )
 
 // Cached serves a refused GET or HEAD from a response to an earlier allowed request, and skips what it has no copy for. It
@@ -63,11 +62,11 @@ func (c *cached) Inherit(prev Handler) bool {
 	return ok && c.pages != nil && old.pages != nil && c.pages.inherit(old.pages)
 }
 
-func (c *cached) Record(w http.ResponseWriter, r *keyfunc.Request, policy string, key limiter.Key) (http.ResponseWriter, func(ok bool)) {
+func (c *cached) Record(w http.ResponseWriter, r *keyfunc.Request, policy, identity string) (http.ResponseWriter, func(ok bool)) {
 	if c.pages == nil {
 		return w, nil
 	}
-	return c.pages.record(w, r, policy, key)
+	return c.pages.record(w, r, policy, identity)
 }
 
 func (c *cached) Degrade(w http.ResponseWriter, r *http.Request, d *Denial) Outcome {
@@ -112,7 +111,7 @@ func (p *Pages) find(r *keyfunc.Request, d *Denial, wants *directives, now time.
 	}
 	s := p.store.Load()
 	var buf [1024]byte
-	a := p.addressOf(buf[:0], r, d.Policy, d.Key)
+	a := p.addressOf(buf[:0], r, d.Policy, d.Identity)
 	values, at := fieldsOf(r.Request), s.cutOf(r.Request)
 	look := func(key string, publicOnly bool) *Page {
 		c, ok := s.Get(key)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
-	"github.com/spillway-go/spillway/limiter"
 )
 
 // discard is a writer of a server without its network.
@@ -48,7 +47,7 @@ func BenchmarkRecord(b *testing.B) {
 				k.Reset(c.r, cacheRoute("/some/{path}"), nil)
 				w, done := http.ResponseWriter(out), func(bool) {}
 				if c.record {
-					if x, f := h.Record(out, k, "default", limiter.Key{}); f != nil {
+					if x, f := h.Record(out, k, "default", ""); f != nil {
 						w, done = x, f
 					}
 				}

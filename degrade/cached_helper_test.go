@@ -64,7 +64,7 @@ func (s *site) allow(r *http.Request) *httptest.ResponseRecorder {
 
 func (s *site) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("RateLimit", `"default";r=9;t=1`) // as a guard does before the handler
-	w, done := s.h.(degrade.Recorder).Record(w, s.request(r), s.policy, s.keyOf(r))
+	w, done := s.h.(degrade.Recorder).Record(w, s.request(r), s.policy, s.keyOf(r).ID)
 	ok := false
 	defer func() {
 		if done != nil {
@@ -83,7 +83,7 @@ func (s *site) refuse(r *http.Request, cause ...degrade.Cause) *httptest.Respons
 	rec := httptest.NewRecorder()
 	rec.Header().Set("RateLimit", `"default";r=0;t=60`)
 	rec.Header().Set("Retry-After", "60")
-	d := &degrade.Denial{Policy: s.policy, Status: 429, RetryAfter: time.Minute, Mode: degrade.ModeCache, Request: s.request(r), Key: s.keyOf(r)}
+	d := &degrade.Denial{Policy: s.policy, Status: 429, RetryAfter: time.Minute, Mode: degrade.ModeCache, Request: s.request(r), Key: s.keyOf(r), Identity: s.keyOf(r).ID}
 	if len(cause) > 0 {
 		d.Cause = cause[0]
 	}

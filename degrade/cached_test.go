@@ -14,7 +14,6 @@ import (
 
 	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
-	"github.com/spillway-go/spillway/limiter"
 )
 
 // What is stored: an allowed request, and what a refused one without credentials gets a second later.
@@ -344,7 +343,7 @@ func TestCachedMisc(t *testing.T) {
 	h := degrade.Cached(nil)
 	rec := httptest.NewRecorder()
 	require.Equal(t, degrade.Skip, h.Degrade(rec, fetch("/"), &degrade.Denial{}))
-	w, done := h.(degrade.Recorder).Record(rec, new(keyfunc.Request), "p", limiter.Key{})
+	w, done := h.(degrade.Recorder).Record(rec, new(keyfunc.Request), "p", "")
 	require.Same(t, rec, w)
 	require.Nil(t, done)
 	require.Equal(t, degrade.ModeCache, degrade.ModeOf(h))

@@ -72,12 +72,12 @@ type Validator interface{ Validate() error }
 // service as much as what its policy allows.
 type Proceeder interface{ Proceeds() }
 
-// Recorder is a [Handler] that wants to see responses to allowed requests, to replay them later. Record returns the
-// writer to hand on, usually one around w, and a function that is called once the handler is done: ok says that it
-// returned without a panic. r and key, that of the policy, are valid until then. Of requests that proceed degraded only those
+// Recorder is a [Handler] that wants to see responses to allowed requests, to replay them later. identity is that of
+// [Denial]. Record returns the writer to hand on, usually one around w, and a function that is called once the handler is
+// done: ok says that it returned without a panic. r is valid until then. Of requests that proceed degraded only those
 // are shown that may change something: what they are answered is not for others.
 type Recorder interface {
-	Record(w http.ResponseWriter, r *keyfunc.Request, policy string, key limiter.Key) (http.ResponseWriter, func(ok bool))
+	Record(w http.ResponseWriter, r *keyfunc.Request, policy, identity string) (http.ResponseWriter, func(ok bool))
 }
 
 // Heir is a [Handler] with a state that outlives it. Inherit is called when a policy is replaced by another of that name,
@@ -151,6 +151,7 @@ type Denial struct {
 	Cause      Cause            // of the plain refusal; Capacity set by a handler that returns Refuse makes it a 503
 	Status     int              // of the plain refusal
 	Key        limiter.Key      // of Policy; never to be shown
+	Identity   string           // the keys of all policies of the stage that apply, joined by '|': all that is known of the caller
 	Cost       int              // units asked of Policy; 0 where it has no limit but a bound on requests in flight
 	Decision   limiter.Decision // of Policy; no more than its Limit where it was not asked, as behind a Gate that is shut
 	RetryAfter time.Duration    // the longest of all that refused; limiter.Never if one can never pass

@@ -187,7 +187,7 @@ func TestValidate(t *testing.T) {
 
 type recorder struct{ degrade.Handler }
 
-func (recorder) Record(w http.ResponseWriter, _ *keyfunc.Request, _ string, _ limiter.Key) (http.ResponseWriter, func(bool)) {
+func (recorder) Record(w http.ResponseWriter, _ *keyfunc.Request, _, _ string) (http.ResponseWriter, func(bool)) {
 	return w, func(bool) {}
 }
 

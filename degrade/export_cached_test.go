@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
-	"github.com/spillway-go/spillway/limiter"
 )
 
 type Directives = directives
@@ -46,7 +45,7 @@ func (p *Pages) Lives(page *Page, now time.Time, cause Cause) bool { return p.li
 func (p *Pages) Address(r *http.Request, policy string, route string, key ...string) (private, shared string) {
 	req := new(keyfunc.Request)
 	req.Reset(r, routed(route), nil)
-	a := p.addressOf(nil, req, policy, limiter.Key{ID: strings.Join(key, "|")})
+	a := p.addressOf(nil, req, policy, strings.Join(key, "|"))
 	return string(a.key), string(a.key[:a.common])
 }
 

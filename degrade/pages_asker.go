@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spillway-go/spillway/keyfunc"
-	"github.com/spillway-go/spillway/limiter"
 )
 
 // asker is who asks, as far as it decides which copies are for them.
@@ -40,7 +39,7 @@ func (a *address) shared() string { return digest(a.key[:a.common]) }
 func (a *address) private() string { return digest(a.key) }
 
 // addressOf appends to buf. It reads everything before a handler runs, as a handler may change the request.
-func (p *Pages) addressOf(buf []byte, r *keyfunc.Request, policy string, key limiter.Key) address {
+func (p *Pages) addressOf(buf []byte, r *keyfunc.Request, policy, identity string) address {
 	b := appendField(buf, policy)
 	b = appendField(b, r.Route())
 	if r.TLS != nil {
@@ -64,8 +63,8 @@ func (p *Pages) addressOf(buf []byte, r *keyfunc.Request, policy string, key lim
 	switch {
 	case p.cfg.Partition != nil:
 		p.partition(&a, r)
-	case identifies(key.ID):
-		a.asker, a.key = member, appendIdentity(append(a.key, 0), key.ID) // a partition is never empty
+	case identifies(identity):
+		a.asker, a.key = member, appendIdentity(append(a.key, 0), identity) // a partition is never empty
 		if credentials {
 			a.key = p.appendCredentials(a.key, r.Request)
 		}

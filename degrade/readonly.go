@@ -162,8 +162,11 @@ func safeMethod(method string) bool {
 
 // overridden reports whether a header names a method that is not safe.
 func overridden(h http.Header) bool {
-	for _, name := range [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
-		for _, method := range h[name] {
+	for name, methods := range h {
+		if !overriding(name) && !(ambiguous(name) && overriding(unambiguous(name))) {
+			continue
+		}
+		for _, method := range methods {
 			if !safeMethod(strings.ToUpper(strings.TrimSpace(method))) {
 				return true
 			}

@@ -362,3 +362,16 @@ func TestPathsOf(t *testing.T) {
 		require.Equal(t, want, degrade.PathsOf(route), route)
 	}
 }
+
+// Spellings that programs behind CGI and WSGI read as a method override are one.
+func TestReadOnlyFoldedOverride(t *testing.T) {
+	for _, name := range []string{"X_HTTP_METHOD_OVERRIDE", "X_Http-Method", "X-Method_Override"} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header[name] = []string{"DELETE"}
+		d := &degrade.Denial{}
+		require.Equal(t, degrade.Refuse, degrade.ReadOnly().Degrade(httptest.NewRecorder(), r, d), name)
+		require.True(t, d.ReadOnly)
+		r.Header[name] = []string{"get"}
+		require.Equal(t, degrade.Proceed, degrade.ReadOnly().Degrade(httptest.NewRecorder(), r, &degrade.Denial{}), name)
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spillway-go/spillway/keyfunc"
-	"github.com/spillway-go/spillway/limiter"
 )
 
 // pageVerdict is what the header of a response says about storing it.
@@ -139,7 +138,7 @@ func recordable(r *http.Request) (write, ok bool) {
 }
 
 // record starts a recording, unless there is nothing to record.
-func (p *Pages) record(w http.ResponseWriter, r *keyfunc.Request, policy string, key limiter.Key) (http.ResponseWriter, func(ok bool)) {
+func (p *Pages) record(w http.ResponseWriter, r *keyfunc.Request, policy, identity string) (http.ResponseWriter, func(ok bool)) {
 	write, ok := recordable(r.Request)
 	if !ok {
 		return w, nil
@@ -147,7 +146,7 @@ func (p *Pages) record(w http.ResponseWriter, r *keyfunc.Request, policy string,
 	held := pageBuffersPool.Get().(*pageBuffers)
 	s := p.store.Load()
 	x := &recording{pages: p, began: time.Now(), write: write, store: s, cut: s.cutOf(r.Request), held: held, ctx: r.Context(), host: r.Host, length: -1}
-	x.address = p.addressOf(held.key[:0], r, policy, key)
+	x.address = p.addressOf(held.key[:0], r, policy, identity)
 	held.key = x.address.key
 	if write {
 		return x.wrap(w), x.finish

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-go/spillway/degrade"
-	"github.com/spillway-go/spillway/limiter"
 )
 
 // plainWriter can nothing but what it must.
@@ -52,7 +51,7 @@ func (w *fullWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil,
 func (w *fullWriter) WriteString(s string) (int, error)            { return w.Write([]byte(s)) }
 
 func record(s *site, w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func(bool)) {
-	return s.h.(degrade.Recorder).Record(w, s.request(r), s.policy, limiter.Key{})
+	return s.h.(degrade.Recorder).Record(w, s.request(r), s.policy, "")
 }
 
 // What a writer can do survives, what it cannot does not appear, and it can still be unwrapped.
@@ -258,7 +257,7 @@ func TestRecordEarlyOut(t *testing.T) {
 		require.Nil(t, done)
 		if !cachedUnderRace {
 			k := s.request(r)
-			require.Zero(t, testing.AllocsPerRun(100, func() { s.h.(degrade.Recorder).Record(rec, k, "p", limiter.Key{}) }))
+			require.Zero(t, testing.AllocsPerRun(100, func() { s.h.(degrade.Recorder).Record(rec, k, "p", "") }))
 		}
 	}
 }

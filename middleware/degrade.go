@@ -58,6 +58,21 @@ func (v *visit) decision(a *active) *limiter.Decision {
 	return d
 }
 
+// identity joins the keys of all policies that apply: what one of them knows of the caller, the copies of another must go by.
+func (v *visit) identity() string {
+	id := ""
+	for k := range v.active {
+		switch a := &v.active[k]; {
+		case a.id == "" || a.id == id:
+		case id == "":
+			id = a.id
+		default:
+			id += "|" + a.id
+		}
+	}
+	return id
+}
+
 // answer is what a chain wants the plain refusal to say.
 type answer struct {
 	wait     time.Duration // at least
@@ -232,7 +247,7 @@ func (s *substitute) serve() degrade.Outcome {
 			continue
 		}
 		d := &degrade.Denial{
-			Policy: a.Name, Violated: slices.Clone(violated), Cause: cause, Status: refusal.Status(), Key: a.counted(), Cost: a.cost, Decision: *v.decision(a),
+			Policy: a.Name, Violated: slices.Clone(violated), Cause: cause, Status: refusal.Status(), Key: a.counted(), Identity: v.identity(), Cost: a.cost, Decision: *v.decision(a),
 			RetryAfter: refusal.RetryAfter, Asked: v.asked, Request: &v.req, Mode: degrade.ModeOf(a.Degrade), Budget: v.budget(a), Withdraw: s.withdraw,
 			Place: v.place, Contain: s.contain,
 		}

@@ -243,7 +243,7 @@ func (v *visit) pass() Pass {
 // record lets the policy's degrade handler see the response.
 func (v *visit) record(a *active, x degrade.Recorder, p *Pass) (err error) {
 	defer v.contain(a.policy, "Degrade.Record", &err)
-	w, end := x.Record(p.w, &v.req, a.Name, a.counted())
+	w, end := x.Record(p.w, &v.req, a.Name, v.identity())
 	if w != nil {
 		p.w = w
 	}

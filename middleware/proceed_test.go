@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -400,4 +401,22 @@ func TestRecorderOfDegradedWrites(t *testing.T) {
 		require.Equal(t, 200, serve(g, request(method, "/"), ok).Code)
 	}
 	require.Equal(t, []string{"GET true", "PUT true", "DELETE true"}, got)
+}
+
+// Whose copy a response is goes by all that the policies of the stage know of the caller.
+func TestCopiesGoByAllPolicies(t *testing.T) {
+	tenant := func(r *keyfunc.Request) (keyfunc.Key, error) { return r.Key("tenant", r.Header.Get("X-Of")), nil }
+	g := newGuard(t, config{Policies: []policy{
+		{Name: "tn", Key: tenant, Limit: limiter.PerDay(9)},
+		{Name: "all", Key: keyfunc.Global(), Limit: limiter.PerDay(2), Degrade: degrade.Cached(degrade.NewPages(degrade.PagesConfig{}))},
+	}})
+	ask := func(tenant string) *httptest.ResponseRecorder {
+		r := request("GET", "/")
+		r.Header.Set("X-Of", tenant)
+		return serve(g, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret of "+tenant) }))
+	}
+	ask("alice")
+	ask("alice")
+	require.Equal(t, "secret of alice", ask("alice").Body.String())
+	require.Equal(t, 429, ask("bob").Code)
 }

@@ -226,7 +226,7 @@ func (*tape) Degrade(http.ResponseWriter, *http.Request, *degrade.Denial) degrad
 	return degrade.Skip
 }
 
-func (x *tape) Record(w http.ResponseWriter, _ *keyfunc.Request, _ string, _ limiter.Key) (http.ResponseWriter, func(bool)) {
+func (x *tape) Record(w http.ResponseWriter, _ *keyfunc.Request, _, _ string) (http.ResponseWriter, func(bool)) {
 	x.ResponseWriter = w
 	x.body.Reset()
 	return x, func(ok bool) { x.ended = append(x.ended, ok) }

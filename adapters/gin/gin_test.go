@@ -220,7 +220,7 @@ func (tape) Degrade(http.ResponseWriter, *http.Request, *degrade.Denial) degrade
 	return degrade.Skip
 }
 
-func (tape) Record(w http.ResponseWriter, _ *keyfunc.Request, _ string, _ limiter.Key) (http.ResponseWriter, func(bool)) {
+func (tape) Record(w http.ResponseWriter, _ *keyfunc.Request, _, _ string) (http.ResponseWriter, func(bool)) {
 	return tape{w}, func(bool) {}
 }
 
@@ -294,7 +294,7 @@ func (recorder) Degrade(http.ResponseWriter, *http.Request, *degrade.Denial) deg
 	return degrade.Skip
 }
 
-func (f recorder) Record(w http.ResponseWriter, _ *keyfunc.Request, _ string, _ limiter.Key) (http.ResponseWriter, func(bool)) {
+func (f recorder) Record(w http.ResponseWriter, _ *keyfunc.Request, _, _ string) (http.ResponseWriter, func(bool)) {
 	return recording{w, f}, func(bool) {}
 }
 
