@@ -30,7 +30,7 @@ type recording struct {
 	record func(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func(bool))
 }
 
-func (r recording) Record(w http.ResponseWriter, q *keyfunc.Request, _ string, _ limiter.Key) (http.ResponseWriter, func(bool)) {
+func (r recording) Record(w http.ResponseWriter, q *keyfunc.Request, _, _ string) (http.ResponseWriter, func(bool)) {
 	return r.record(w, q.Request)
 }
 
