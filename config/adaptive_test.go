@@ -98,7 +98,8 @@ func TestAdaptiveFindings(t *testing.T) {
 		"limit: 9/s, schedule: [{when: holiday, scale: 2}]":                                    {"policies[0].schedule[0].when no_effect"},
 		"limit: 9/s, calendar: {holidays: [2026-10-01]}":                                       {"policies[0].calendar no_effect"},
 		"limit: 9/s, schedule: [{when: Mon, scale: 2}], calendar: {holidays: [2026-10-01, 2026-02-30], workdays: [x]}": {
-			"policies[0].calendar.holidays[1] invalid_value", "policies[0].calendar.workdays[0] invalid_value"},
+			"policies[0].calendar.holidays[1] invalid_value", "policies[0].calendar.workdays[0] invalid_value",
+		},
 		"limit: x, schedule: [{when: Mon, scale: 2}]": {"policies[0].limit invalid_value"},
 	} {
 		_, found := config.Build(parsed(t, "version: 1\npolicies: [{name: a, key: ip, "+policy+"}]"), chainDeps(t))
