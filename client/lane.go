@@ -95,6 +95,17 @@ func (l *lane) pass() {
 	l.passLocked()
 }
 
+// yield passes the turn on if somebody with a lower number waits.
+func (l *lane) yield(number uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 || l.waiting[0].number > number {
+		return false
+	}
+	l.passLocked()
+	return true
+}
+
 func (l *lane) passLocked() {
 	if len(l.waiting) == 0 {
 		l.taken = false

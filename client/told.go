@@ -123,7 +123,7 @@ func (l *lane) toldLocked(a *advice, f *flight, refused bool, pause time.Duratio
 		}
 		// Of two answers that were under way together nobody knows which the server gave later: the one that leaves less.
 		if i := slices.IndexFunc(before, func(old told) bool { return old.name == t.name }); i >= 0 {
-			if old := before[i]; old.read.After(f.at) && (old.said < t.said || old.said == t.said && old.until.After(t.until)) && now.Before(old.until) {
+			if old := before[i]; !old.read.Before(f.at) && (old.said < t.said || old.said == t.said && old.until.After(t.until)) && now.Before(old.until) {
 				t = old
 			}
 		}

@@ -145,7 +145,7 @@ func (u *turn) late(ctx context.Context, reason Reason) error {
 
 // leave books a departure and waits for it. Neither a flight nor an error: something came in between.
 func (u *turn) leave(ctx context.Context) (*flight, error) {
-	if err := u.open(ctx); err != nil {
+	if err := u.open(ctx); err != nil || !u.holds {
 		return nil, err
 	}
 	at, back, err := u.place(ctx)
@@ -159,7 +159,8 @@ func (u *turn) leave(ctx context.Context) (*flight, error) {
 	return f, err
 }
 
-// open waits until the destination is open.
+// open waits until the destination is open. The turn may be gone then: it is passed on to who came earlier, had booked, and was
+// sent back by a pause.
 func (u *turn) open(ctx context.Context) error {
 	for {
 		now := time.Now()
@@ -186,6 +187,10 @@ func (u *turn) open(ctx context.Context) error {
 		}
 		if err := sleep(ctx, min(wait, left), u.l.wake); err != nil {
 			return err
+		}
+		if u.l.yield(u.number) {
+			u.holds = false
+			return nil
 		}
 	}
 }
