@@ -31,6 +31,15 @@
 //	rate_limit.memory.keys       rate_limit_memory_keys                                   keys in the tables of all memory stores; those of one name count as one, and one that is closed as none
 //	rate_limit.memory.overflow   rate_limit_memory_overflow_total                         takes that shared a cell as the table was full
 //	rate_limit.leases.held       rate_limit_leases_held             policy                leases of this process
+//	rate_limit.lease.units_held  rate_limit_lease_units_held        policy                units leased and not spent
+//	rate_limit.lease.staleness   rate_limit_lease_staleness_seconds policy                how long ago the oldest lease held was told about by the store, in s
+//	rate_limit.lease.local       rate_limit_lease_local_total       policy                decisions without a call
+//	rate_limit.lease.calls       rate_limit_lease_calls_total       policy                calls for units, and to give some back
+//	rate_limit.lease.granted     rate_limit_lease_granted_total     policy                units granted
+//	rate_limit.lease.returned    rate_limit_lease_returned_total    policy                units given back
+//	rate_limit.lease.stranded    rate_limit_lease_stranded_total    policy                units that were lost with their lease
+//	rate_limit.lease.overshoot_units        the same with _         policy                by how much this process may have exceeded a limit, in the last one to two minutes
+//	rate_limit.lease.overshoot_bound_units  the same with _         policy                what the rate brings in the slowest call; see limiter.Leases
 //	rate_limit.adaptive.limit    rate_limit_adaptive_limit          policy                the limit in force: units a second, or requests in flight
 //	rate_limit.adaptive.reason   rate_limit_adaptive_reason         policy, reason        1 for the reason in force, 0 for those that were
 //
@@ -51,7 +60,7 @@
 // Texts are cut at 128 bytes, and made valid UTF-8 as exporters refuse all of a message that is not.
 //
 // The SDK has a limit too, 2000 attribute sets of an instrument by default, and counts the rest under
-// otel.metric.overflow. A policy makes about 10 of rate_limit.rejected from the start: with more than 150 policies, raise
+// otel.metric.overflow. A policy makes about 13 of rate_limit.rejected from the start: with more than 150 policies, raise
 // the limit with the SDK's WithCardinalityLimit.
 //
 // # Spans

@@ -24,6 +24,7 @@ func TestNames(t *testing.T) {
 	for _, kind := range kinds() {
 		o.Observe(limiter.Event{
 			Kind: kind, Policy: "a", Time: time.Now(), Key: limiter.Key{ID: "all=-"}, Decision: limiter.Decision{Limit: limiter.PerSecond(1)},
+			Leases: &limiter.Leases{},
 		})
 	}
 	families, err := reg.Gather()
@@ -36,7 +37,10 @@ func TestNames(t *testing.T) {
 	sort.Strings(got)
 	require.Equal(t, strings.Fields(`
 		rate_limit_adaptive_limit rate_limit_adaptive_reason rate_limit_breaker_state rate_limit_config_info
-		rate_limit_config_reloads_total rate_limit_degraded_total rate_limit_errors_total rate_limit_leases_held
+		rate_limit_config_reloads_total rate_limit_degraded_total rate_limit_errors_total
+		rate_limit_lease_calls_total rate_limit_lease_granted_total rate_limit_lease_local_total
+		rate_limit_lease_overshoot_bound_units rate_limit_lease_overshoot_units rate_limit_lease_returned_total
+		rate_limit_lease_staleness_seconds rate_limit_lease_stranded_total rate_limit_lease_units_held rate_limit_leases_held
 		rate_limit_memory_keys rate_limit_memory_overflow_total rate_limit_quota_used rate_limit_rejected_total
 		rate_limit_remaining_ratio rate_limit_requests_total rate_limit_store_duration_seconds`), got)
 }
@@ -185,6 +189,22 @@ func TestEvents(t *testing.T) {
 			events{{Kind: limiter.EventLease, Policy: "a", Keys: 9}, {Kind: limiter.EventLease, Policy: "a", Keys: 4}},
 			map[string]float64{`leases_held{policy="a"}`: 4},
 		},
+		"what leases do": {
+			events{
+				{Kind: limiter.EventLease, Policy: "a", Keys: 2, Leases: &limiter.Leases{
+					Units: 90, Staleness: time.Second, Local: 1000, Calls: 7, Granted: 300, Returned: 20, Stranded: 10, Late: 3, LateBound: 4,
+				}},
+				{Kind: limiter.EventLease, Policy: "a", Keys: 1, Leases: &limiter.Leases{
+					Units: 30, Staleness: 200 * time.Millisecond, Local: 500, Calls: 1, Granted: 100, Late: 1, LateBound: 5,
+				}},
+			},
+			map[string]float64{
+				`leases_held{policy="a"}`: 1, `lease_units_held{policy="a"}`: 30, `lease_staleness_seconds{policy="a"}`: 0.2,
+				`lease_local_total{policy="a"}`: 1500, `lease_calls_total{policy="a"}`: 8, `lease_granted_total{policy="a"}`: 400,
+				`lease_returned_total{policy="a"}`: 20, `lease_stranded_total{policy="a"}`: 10,
+				`lease_overshoot_units{policy="a"}`: 3, `lease_overshoot_bound_units{policy="a"}`: 5,
+			},
+		},
 		"adaptive": {
 			events{
 				{Kind: limiter.EventAdapt, Policy: "rate", Reason: "cpu", Decision: limiter.Decision{Limit: limiter.PerSecond(50)}},
@@ -276,6 +296,13 @@ func anything(r *rand.Rand) limiter.Event {
 	e.Decision.Remaining = r.IntN(min(e.Decision.Limit.Quota(), 1e6) + 1)
 	if r.IntN(3) == 0 {
 		e.Err = errAway
+	}
+	if r.IntN(3) > 0 {
+		n := func() uint64 { return r.Uint64N(100) }
+		e.Leases = &limiter.Leases{
+			Units: int64(n()), Staleness: time.Duration(r.IntN(1e9)), Local: n(), Calls: n(), Granted: n(), Returned: n(), Stranded: n(),
+			Late: r.Float64(), LateBound: 1 + r.Float64(),
+		}
 	}
 	switch e.Kind {
 	case limiter.EventStore, limiter.EventMemory, limiter.EventBreaker, limiter.EventReload:

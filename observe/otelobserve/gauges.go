@@ -133,9 +133,7 @@ func (p *policy) collect(now time.Time, to metric.Observer) {
 	if !p.used.at.IsZero() {
 		to.ObserveFloat64(o.quotaUsed, p.used.by(now), p.set)
 	}
-	if p.leases >= 0 {
-		to.ObserveInt64(o.leases, p.leases, p.set)
-	}
+	p.collectLeases(now, to)
 	if p.adapted == nil {
 		return
 	}

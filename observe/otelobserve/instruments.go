@@ -12,8 +12,10 @@ type instruments struct {
 	requests, rejected, degraded, errors, reloads, overflow metric.Int64Counter
 	remaining, storeDuration                                metric.Float64Histogram
 
-	breakerState, configInfo, memoryKeys, leases, adaptiveReason metric.Int64ObservableGauge
-	quotaUsed, adaptiveLimit                                     metric.Float64ObservableGauge
+	breakerState, configInfo, memoryKeys, adaptiveReason metric.Int64ObservableGauge
+	quotaUsed, adaptiveLimit                             metric.Float64ObservableGauge
+
+	lease leaseInstruments
 }
 
 var (
@@ -70,7 +72,7 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 		reloads:        m.counter("rate_limit.config.reloads", "{reload}", "New sets of policies, applied or refused."),
 		memoryKeys:     m.gauge("rate_limit.memory.keys", "{key}", "Keys in the memory stores."),
 		overflow:       m.counter("rate_limit.memory.overflow", "{take}", "Takes decided on shared cells, as a memory store was full."),
-		leases:         m.gauge("rate_limit.leases.held", "{lease}", "Leases of quota that this process holds."),
+		lease:          newLeaseInstruments(m),
 		adaptiveLimit:  m.floatGauge("rate_limit.adaptive.limit", "", "The adaptive limit in force: units a second, or requests in flight."),
 		adaptiveReason: m.gauge("rate_limit.adaptive.reason", "", "1 for why the adaptive limit is what it is."),
 	}
@@ -82,6 +84,7 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 
 func (i *instruments) gauges() []metric.Observable {
 	return []metric.Observable{
-		i.quotaUsed, i.breakerState, i.configInfo, i.memoryKeys, i.leases, i.adaptiveLimit, i.adaptiveReason,
+		i.quotaUsed, i.breakerState, i.configInfo, i.memoryKeys, i.adaptiveLimit, i.adaptiveReason,
+		i.lease.held, i.lease.units, i.lease.staleness, i.lease.late, i.lease.lateBound,
 	}
 }

@@ -42,7 +42,7 @@ type policy struct {
 
 	mu      sync.Mutex
 	used    used
-	leases  int64 // −1: not known
+	leases  *leases
 	adapted *adapted
 }
 
@@ -55,7 +55,7 @@ type decision struct {
 // newPolicy makes what the events of a policy need, and begins its counters. Without a name it is for what belongs to none.
 func newPolicy(o *Observer, name string) *policy {
 	of := keyPolicy.String(name)
-	p := &policy{word: newWord(name, of), observer: o, leases: -1, degraded: words(keyMode, nil, of)}
+	p := &policy{word: newWord(name, of), observer: o, degraded: words(keyMode, nil, of)}
 	if name == "" {
 		p.rejected, p.errors = words(keyReason, nil, of), words(keyCause, slices.Concat(ownCauses, storeCauses), of)
 		begin(o.errors, p.errors, ownCauses)
@@ -94,9 +94,7 @@ func (p *policy) saw(ctx context.Context, e *limiter.Event) {
 		o.errors.Add(ctx, 1, cause.add...)
 		p.tell(e, "error", keyCause.String(cause.text))
 	case limiter.EventLease:
-		p.mu.Lock()
-		p.leases = max(0, e.Keys)
-		p.mu.Unlock()
+		p.sawLeases(ctx, e)
 	case limiter.EventAdapt:
 		p.sawAdapt(e)
 	}
