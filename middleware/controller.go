@@ -100,7 +100,7 @@ func (v *visit) watchLong(w http.ResponseWriter) http.ResponseWriter {
 		}
 	}
 	streams := func() {
-		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
+		if isEvents(w.Header().Get("Content-Type")) {
 			detach()
 		}
 	}
@@ -130,6 +130,13 @@ func (v *visit) watchLong(w http.ResponseWriter) http.ResponseWriter {
 			}
 		},
 	})
+}
+
+// isEvents reports whether a response goes on and on. Case does not matter in a media type (RFC 9110, 8.3.1), nor what
+// parameters it has.
+func isEvents(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
 }
 
 // leaveAdaptive gives places back.
