@@ -40,7 +40,6 @@ type partner struct {
 	most    int
 	bodies  int // handed out and not closed
 	broken  error
-	pending []*text
 }
 
 // text is a response's body. Who closes a body twice, or reads on, is found out.

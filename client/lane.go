@@ -161,10 +161,12 @@ func (l *lane) outlook(s shape, now time.Time) (wait time.Duration, ahead int) {
 	}
 	start = max(start, 0)
 	if s.even && s.gap > 0 && !l.shared {
-		start = max(start, l.planned.Sub(now))
 		turns := ahead
-		if l.taken {
-			turns++
+		if l.taken && !l.planned.After(now) {
+			turns++ // who has the turn has not booked yet
+		}
+		if !l.planned.IsZero() {
+			start = max(start, l.planned.Add(s.gap).Sub(now))
 		}
 		pace := s.gap
 		if l.busy {
