@@ -161,16 +161,17 @@ func (p probe) find(ctx context.Context, tell func(measured)) (*advice, error) {
 			break
 		}
 	}
-	a.limits = suggest(a.knee)
+	a.limits = suggest(a.knee, a.ladder[len(a.ladder)-1].atOnce)
 	return a, errors.Join(context.Cause(ctx), a.limits.Validate())
 }
 
 // suggest makes settings of a knee. Twice as many as keep the service busy wait about as long as they are served: that is
-// what is safe, and where a law begins. Ten times as many are a dependency that is ten times as slow.
-func suggest(knee measured) adaptive.Config {
-	fixed := min(max(2*knee.atOnce, 2), adaptive.MaxConcurrency)
+// what is safe, and where a law begins; but it has to have been seen. Ten times as many are a dependency that is ten times as
+// slow.
+func suggest(knee measured, seen int) adaptive.Config {
+	fixed := min(2*knee.atOnce, seen)
 	return adaptive.Config{
-		Min: float64(max(1, min(5, knee.atOnce/2))), Max: float64(min(10*knee.atOnce, adaptive.MaxConcurrency)), Fixed: float64(fixed),
+		Min: float64(max(1, min(5, knee.atOnce/2))), Max: float64(10 * knee.atOnce), Fixed: float64(fixed),
 		CPU: 0.8, RTT: max(time.Second, roundUp(20*knee.p90)),
 	}
 }

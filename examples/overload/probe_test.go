@@ -93,6 +93,7 @@ func TestProbeBelowTheKnee(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 8, a.knee.atOnce)
 		require.Contains(t, out, "the knee may be higher: 8 at once is the most")
+		require.Equal(t, 8.0, a.limits.Fixed, "more was not seen")
 	})
 }
 
@@ -160,8 +161,11 @@ func TestProbeCounts(t *testing.T) {
 // What is suggested is valid, and in order, whatever was measured.
 func TestSuggest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := suggest(measured{atOnce: rapid.IntRange(1, 4096).Draw(t, "at once"), p90: time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "p90"))})
+		knee := rapid.IntRange(1, 4096).Draw(t, "at once")
+		seen := rapid.IntRange(knee, 4096).Draw(t, "seen")
+		c := suggest(measured{atOnce: knee, p90: time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "p90"))}, seen)
 		require.NoError(t, c.Validate())
+		require.LessOrEqual(t, c.Fixed, float64(seen))
 		require.LessOrEqual(t, c.Min, c.Fixed)
 		require.LessOrEqual(t, c.Fixed, c.Max)
 		require.GreaterOrEqual(t, c.RTT, time.Second)
