@@ -45,8 +45,19 @@ func TestProcess(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"extra"}, {"-for", "1ms"}, {"-for", "1h"}, {"-nope"}, {"-law", "vegas"}, {"-factor", "1"}, {"-factor", "NaN"}, {"-step", "1ms"}, {"-highest", "0"},
-		{"-guard", "half"}, {"-serve", ":0", "-probe", "http://127.0.0.1:1"}, {"-probe", "http://127.0.0.1:1", "-step", "100ms"}, {"-probe", "::"},
+		{"extra"},
+		{"-for", "1ms"},
+		{"-for", "1h"},
+		{"-nope"},
+		{"-law", "vegas"},
+		{"-factor", "1"},
+		{"-factor", "NaN"},
+		{"-step", "1ms"},
+		{"-highest", "0"},
+		{"-guard", "half"},
+		{"-serve", ":0", "-probe", "http://127.0.0.1:1"},
+		{"-probe", "http://127.0.0.1:1", "-step", "100ms"},
+		{"-probe", "::"},
 	} {
 		require.Error(t, run(t.Context(), args, io.Discard, io.Discard), "%v", args)
 	}
