@@ -50,12 +50,13 @@ func TestBytesOfAliases(t *testing.T) {
 	body := strings.Repeat("x", size)
 	callers := "{" + numbered("c%d: 1/s,\n ", size/4) + "z: 1/s}"
 	for name, text := range map[string]string{
-		"one text":    many(300, "x-a: &a {static: {contents: [{type: text/plain, body: "+body+"}]}}", "*a"),
-		"many texts":  many(150, "x-b: &b "+body+"\nx-a: &a {static: {contents: ["+numbered("{type: text/a%d, body: *b}, ", 600)+"{type: text/x, body: *b}]}}", "*a"),
-		"one name":    many(300, "x-a: &a {static: {headers: {"+body+": x}, contents: [{type: text/plain, body: x}]}}", "*a"),
-		"long paths":  "version: 1\npolicies:\n- {name: a, key: ip, limit: 1/s, overrides: {" + body + ": " + callers + "}}\n",
-		"long lists":  "version: 1\npolicies:\n- {name: a, key: ip, limit: 1/s, degrade: {shed: {routes: {" + body + ": [" + fill("a,\n ", 30_000) + "a]}}}}\n",
-		"often named": "version: 1\nx-a: &a " + callers + "\npolicies:\n" + fill("- {name: a, overrides: {ip: *a}, plans: {from: x, limits: *a}}\n", 20_000),
+		"one text":      many(300, "x-a: &a {static: {contents: [{type: text/plain, body: "+body+"}]}}", "*a"),
+		"many texts":    many(150, "x-b: &b "+body+"\nx-a: &a {static: {contents: ["+numbered("{type: text/a%d, body: *b}, ", 600)+"{type: text/x, body: *b}]}}", "*a"),
+		"one name":      many(300, "x-a: &a {static: {headers: {"+body+": x}, contents: [{type: text/plain, body: x}]}}", "*a"),
+		"long paths":    "version: 1\npolicies:\n- {name: a, key: ip, limit: 1/s, overrides: {" + body + ": " + callers + "}}\n",
+		"long lists":    "version: 1\npolicies:\n- {name: a, key: ip, limit: 1/s, degrade: {shed: {routes: {" + body + ": [" + fill("a,\n ", 30_000) + "a]}}}}\n",
+		"aliased paths": "version: 1\nx-a: &a {" + numbered("c%d: 1/s,\n ", 50_000) + "z: 1/s}\npolicies:\n" + numbered("- {name: a%d, key: ip, limit: 1/s, overrides: {"+strings.Repeat("x", 2000)+": *a}}\n", 50_000),
+		"often named":   "version: 1\nx-a: &a " + callers + "\npolicies:\n" + fill("- {name: a, overrides: {ip: *a}, plans: {from: x, limits: *a}}\n", 20_000),
 	} {
 		var found config.Findings
 		allocated, held := heap(func() any {
