@@ -186,6 +186,7 @@ func (x *exchange) again(res *http.Response, err error, attempt int, least time.
 		return nil, 0, false
 	}
 	copied := *x.first
+	copied.Header = x.first.Header.Clone() // the first attempt may still be reading its own
 	if hasBody(x.first) {
 		body, err := x.first.GetBody()
 		if err != nil {

@@ -34,12 +34,12 @@ type partner struct {
 	latency time.Duration
 	answer  func(a arrival) (status int, h http.Header, err error) // nil: 200
 
-	mu      sync.Mutex
-	seen    []arrival
-	active  int
-	most    int
-	bodies  int // handed out and not closed
-	broken  error
+	mu     sync.Mutex
+	seen   []arrival
+	active int
+	most   int
+	bodies int // handed out and not closed
+	broken error
 }
 
 // text is a response's body. Who closes a body twice, or reads on, is found out.

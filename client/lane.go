@@ -31,6 +31,7 @@ type lane struct {
 
 	planned time.Time     // the latest departure that was booked
 	pace    time.Duration // between bookings, while there is a line
+	under   time.Duration // the gap of the limit at that time
 	busy    bool          // there was a line at the last booking
 	last    time.Time     // departure
 
@@ -147,7 +148,7 @@ func (l *lane) bookedLocked(at time.Time, gap time.Duration) {
 		l.pace = gap
 	}
 	l.pace = max(l.pace, gap)
-	l.planned = at
+	l.planned, l.under = at, gap
 }
 
 // outlook returns the least wait of a request that joins the line now, and whether anybody is in it.
@@ -165,7 +166,8 @@ func (l *lane) outlook(s shape, now time.Time) (wait time.Duration, ahead int) {
 		if l.taken && !l.planned.After(now) {
 			turns++ // who has the turn has not booked yet
 		}
-		if !l.planned.IsZero() {
+		// What was booked under a slower limit and given up holds up nobody under a faster one.
+		if !l.planned.IsZero() && (l.taken || s.gap >= l.under) {
 			start = max(start, l.planned.Add(s.gap).Sub(now))
 		}
 		pace := s.gap
@@ -256,6 +258,9 @@ func (l *lane) idle(now time.Time) bool {
 
 // sleep waits for d, for a change if wake is not nil, or for the end of ctx, whose error it returns.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -105,19 +105,8 @@ func (u *turn) limited(reason Reason, wait time.Duration, cause error) error {
 // queue waits for the turn and for a place in flight.
 func (u *turn) queue(ctx context.Context) error {
 	if !u.holds {
-		w := u.l.join(u.number)
-		u.number = w.number
-		timer := time.NewTimer(time.Until(u.until))
-		defer timer.Stop()
-		select {
-		case <-w.turn:
-			u.holds = true
-		case <-timer.C:
-			u.l.quit(w)
-			return u.late(ctx, ReasonQuota)
-		case <-ctx.Done():
-			u.l.quit(w)
-			return ctx.Err()
+		if err := u.line(ctx); err != nil {
+			return err
 		}
 	}
 	for !u.flies {
@@ -133,6 +122,31 @@ func (u *turn) queue(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// line waits for the turn.
+func (u *turn) line(ctx context.Context) error {
+	w := u.l.join(u.number)
+	u.number = w.number
+	select {
+	case <-w.turn:
+		u.holds = true
+		return nil
+	default:
+	}
+	timer := time.NewTimer(time.Until(u.until))
+	defer timer.Stop()
+	select {
+	case <-w.turn:
+		u.holds = true
+		return nil
+	case <-timer.C:
+		u.l.quit(w)
+		return u.late(ctx, ReasonQuota)
+	case <-ctx.Done():
+		u.l.quit(w)
+		return ctx.Err()
+	}
 }
 
 // late is the error when the time is over: the context's, if it is the context's time.
@@ -309,7 +323,7 @@ func (u *turn) share() (time.Time, error) {
 		u.l.mu.Unlock()
 		return at, u.limited(ReasonQuota, at.Sub(now), nil)
 	}
-	u.l.bookedLocked(at, u.s.gap)
+	u.l.bookedLocked(at, gap)
 	u.l.mu.Unlock()
 	u.shown = limiter.Decision{Allowed: true, Via: limiter.ViaFallback, Limit: u.s.limit}
 	return at, nil
