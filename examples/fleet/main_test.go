@@ -75,7 +75,7 @@ func TestLeasedFleet(t *testing.T) {
 }
 
 func TestLeasedFleetWithoutRedis(t *testing.T) {
-	stages := fly(t, "-leased", "-for", "2s", "-kill")
+	stages := fly(t, "-leased", "-for", "1s", "-kill")
 	require.Len(t, stages, 4)
 	killed, away := stages[1], stages[2]
 	require.Zero(t, killed[2], "refused on account of the outage")
