@@ -35,8 +35,8 @@ const (
 	EventDecision EventKind = iota + 1
 	// EventRejected: a request was refused on account of Policy. Reason; Key, Decision where there is one.
 	EventRejected
-	// EventDegraded: a refused request was served otherwise: one event for each policy that refused it. Policy, Mode, N
-	// (the status, 0 if it proceeds), Duration (how long a queue has held it).
+	// EventDegraded: a refused request was served otherwise: one event for each policy that refused it. Policy, Mode, Reason
+	// (of the refusal; "" after a wait), N (the status, 0 if it proceeds), Duration (how long a queue has held it).
 	EventDegraded
 	// EventError: a policy could not decide. Policy, Reason (the cause), Err. With [ReasonRefund] it has decided, and could not
 	// give units back; with [ReasonClientIP] no policy is meant.

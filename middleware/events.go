@@ -159,7 +159,8 @@ func (v *visit) observeDegraded(mode string, status int, held time.Duration) {
 	for k := range v.active {
 		if a := &v.active[k]; a.refuses() || a.waived || a.queued {
 			v.guard.emit(a.policy, &limiter.Event{
-				Kind: limiter.EventDegraded, Context: v.r.Context(), Time: time.Now(), Key: a.counted(), Mode: mode, N: status, Duration: held,
+				Kind: limiter.EventDegraded, Context: v.r.Context(), Time: time.Now(), Key: a.counted(), Mode: mode, Reason: a.refusal(limited), N: status,
+				Duration: held,
 			})
 		}
 	}
