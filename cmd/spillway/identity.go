@@ -17,7 +17,7 @@ func partsOf(text string) (parts []part, err error) {
 	for piece := range strings.SplitSeq(text, "|") {
 		kind, value, ok := strings.Cut(piece, "=")
 		if !ok || kind == "" || value == "" {
-			return nil, fmt.Errorf("%q is no key: want kind=value, or several with | between", text)
+			return nil, fmt.Errorf("%q is no key: want kind=value, or several with | between; that of key: global is all=-", text)
 		}
 		if _, name, ok := strings.Cut(kind, ":"); ok { // as documents name it
 			kind = name

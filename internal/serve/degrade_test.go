@@ -17,7 +17,7 @@ import (
 func TestServeDegrades(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "busy.html"), []byte("<p>busy"), 0o600))
-	n := 0
+	n, modes := 0, []string(nil)
 	r := start(t, `version: 1
 policies:
   - name: pages
@@ -25,8 +25,9 @@ policies:
     limit: 2/h
     match: {routes: ["/page/"]}
     degrade: [cache, {read_only: {limit: 1/h}}, {static: {status: 503, contents: [{type: text/html, file: busy.html}]}}]
-`, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+`, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n++
+		modes = append(modes, strings.Join(append(r.Header["X-Ratelimit-Degraded"], r.Header["X_ratelimit_degraded"]...), ","))
 		for range 3 {
 			_, _ = fmt.Fprintln(w, "answer", n)
 			_ = http.NewResponseController(w).Flush() // so that nobody knows how long it will be
@@ -35,6 +36,8 @@ policies:
 	ask := func(method, path string) (*http.Response, string) {
 		req, err := http.NewRequestWithContext(t.Context(), method, r.url+path, nil)
 		require.NoError(t, err)
+		req.Header["X-RateLimit-Degraded"] = []string{"forged"}
+		req.Header["X_ratelimit_degraded"] = []string{"forged"}
 		res, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
 		body, err := io.ReadAll(res.Body)
@@ -62,4 +65,5 @@ policies:
 	require.Equal(t, "static", res.Header.Get("X-RateLimit-Degraded"))
 	require.Equal(t, "<p>busy", got)
 	require.Equal(t, 3, n)
+	require.Equal(t, []string{"", "", "read_only"}, modes, "the upstream is told, and by nobody else")
 }

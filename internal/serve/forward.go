@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spillway-go/spillway/config"
+	"github.com/spillway-go/spillway/degrade"
 	"github.com/spillway-go/spillway/keyfunc"
 )
 
@@ -126,4 +127,20 @@ func element(r *http.Request) string {
 		proto = "https"
 	}
 	return "for=" + peer + ";proto=" + proto
+}
+
+const degradedField = "X-Ratelimit-Degraded"
+
+// forwardMode tells the upstream that a request proceeds degraded, as it is there that something can be left out. What a
+// client says of that is dropped, also where '_' stands for '-'.
+func forwardMode(r *httputil.ProxyRequest) {
+	h := r.Out.Header
+	for name := range h {
+		if http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")) == degradedField {
+			delete(h, name)
+		}
+	}
+	if info, ok := degrade.FromContext(r.In.Context()); ok {
+		h[degradedField] = []string{info.Mode}
+	}
 }

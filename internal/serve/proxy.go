@@ -125,6 +125,7 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Del("Connection")
 	}
 	exchangeOf(r.In).peers.forward(r)
+	forwardMode(r)
 	if len(r.Out.Trailer) > 0 && r.Out.Body != nil {
 		r.Out.Body = &trailers{ReadCloser: r.Out.Body, in: r.In, out: r.Out}
 	}
