@@ -196,12 +196,13 @@ func (p probe) run(ctx context.Context, w io.Writer) error {
 		if m.atOnce == 0 {
 			what = "at a rate"
 		}
-		fmt.Fprintf(w, "%-16s %10.1f %10v %10v %8d %8d\n", what, m.rate, m.p50.Round(10*time.Microsecond), m.p90.Round(10*time.Microsecond), m.refused, m.failed)
+		fmt.Fprintf(w, "%-16s %10.1f %10v %10v %8d %8d\n", what, m.rate, short(m.p50), short(m.p90), m.refused, m.failed)
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nalone:     p90 %v\nknee:      %d at once do %.0f a second, of %.0f at most\n", a.idle.p90.Round(10*time.Microsecond), a.knee.atOnce, a.knee.rate, a.peak)
+	fmt.Fprintf(w, "\nalone:     p90 %v\n", short(a.idle.p90))
+	fmt.Fprintf(w, "knee:      %d at once do %.0f a second, of %.0f at most\n", a.knee.atOnce, a.knee.rate, a.peak)
 	if a.well.rate > 0 {
 		fmt.Fprintf(w, "well:      up to %.0f a second p90 is within %v times that\n", a.well.rate, p.factor)
 	} else {
@@ -214,3 +215,6 @@ func (p probe) run(ctx context.Context, w io.Writer) error {
 	fmt.Fprintf(w, "\nadaptive: {target: in_flight, min: %.0f, max: %.0f, fixed: %.0f, cpu: %.0f%%, rtt: %v}\n", c.Min, c.Max, c.Fixed, 100*c.CPU, c.RTT)
 	return nil
 }
+
+// short is as many digits as anybody reads.
+func short(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
