@@ -217,3 +217,26 @@ func TestRaisedLimit(t *testing.T) {
 		require.Less(t, time.Since(start), time.Second)
 	})
 }
+
+// Round trips to a store that are longer than the gap now and then do not lower the rate.
+func TestSlowStoreKeepsTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partner{}
+		trips, n := []time.Duration{ms, ms, ms, 45 * ms}, 0
+		store := &slow{Limiter: newMemory(t), trip: func() time.Duration {
+			n++ // who has the turn asks alone
+			return trips[n%len(trips)]
+		}}
+		tr := newTransport(t, client.Config{Base: p, Limiter: store, Limit: limiter.PerSecond(50), Headroom: 1})
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				_, err := get(tr, "x")
+				require.NoError(t, err)
+			})
+		}
+		start := time.Now()
+		wg.Wait()
+		require.Less(t, time.Since(start), 2*time.Second+100*ms)
+	})
+}

@@ -63,12 +63,13 @@ func (s *served) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-func guarded(t *testing.T, limit limiter.Limit, headers response.Set) http.Handler {
+func guarded(t *testing.T, headers response.Set, limits ...limiter.Limit) http.Handler {
 	t.Helper()
-	g, err := spillway.New(spillway.Config{
-		Limiter:  newMemory(t),
-		Policies: []spillway.Policy{{Name: "api", Key: keyfunc.Global(), Limit: limit, Headers: headers}},
-	})
+	var policies []spillway.Policy
+	for i, limit := range limits {
+		policies = append(policies, spillway.Policy{Name: fmt.Sprint("p", i), Key: keyfunc.Global(), Limit: limit, Headers: headers})
+	}
+	g, err := spillway.New(spillway.Config{Limiter: newMemory(t), Policies: policies})
 	require.NoError(t, err)
 	return stdhttp.Middleware(g)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 }
@@ -80,12 +81,13 @@ func TestNoRefusalAfterTheFirstAnswer(t *testing.T) {
 		"x": response.X, "draft-11": response.Draft11Set, "both": response.Both,
 		"draft-07": {Draft: response.Draft07}, "draft-06": {Draft: response.Draft06}, "next": {Draft: response.DraftNext},
 	}
-	limits := map[string]limiter.Limit{
-		"bucket":  limiter.PerSecond(20),
-		"slow":    limiter.PerMinute(30),
-		"window":  limiter.Per(40, 5*time.Second).With(limiter.FixedWindow),
-		"sliding": limiter.Per(40, 5*time.Second).With(limiter.SlidingWindow),
-		"log":     limiter.Per(40, 5*time.Second).With(limiter.SlidingLog),
+	limits := map[string][]limiter.Limit{
+		"bucket":  {limiter.PerSecond(20)},
+		"slow":    {limiter.PerMinute(30)},
+		"window":  {limiter.Per(40, 5*time.Second).With(limiter.FixedWindow)},
+		"sliding": {limiter.Per(40, 5*time.Second).With(limiter.SlidingWindow)},
+		"two":     {limiter.PerSecond(8), limiter.Per(60, 10*time.Second).With(limiter.SlidingLog)},
+		"log":     {limiter.Per(40, 5*time.Second).With(limiter.SlidingLog)},
 	}
 	for told, set := range sets {
 		for counted, limit := range limits {
@@ -102,8 +104,8 @@ func TestNoRefusalAfterTheFirstAnswer(t *testing.T) {
 	}
 }
 
-func fifty(t *testing.T, limit limiter.Limit, set response.Set, latency time.Duration, slow bool) {
-	s := &served{h: guarded(t, limit, set), latency: latency, slow: slow}
+func fifty(t *testing.T, limits []limiter.Limit, set response.Set, latency time.Duration, slow bool) {
+	s := &served{h: guarded(t, set, limits...), latency: latency, slow: slow}
 	var late []string
 	s.after = func(started time.Time, res *http.Response) {
 		s.mu.Lock()
@@ -130,6 +132,7 @@ func fifty(t *testing.T, limit limiter.Limit, set response.Set, latency time.Dur
 	wg.Wait()
 	require.Empty(t, late, "%d ok, %d refused", s.ok, s.no)
 	require.Less(t, s.no, 51)
+	limit := limits[len(limits)-1]
 	possible := float64(limit.Rate) * float64(whole) / float64(limit.Period)
 	t.Logf("%d of %.0f that the limit would admit, %d refused", s.ok, possible, s.no)
 	require.Greater(t, float64(s.ok), possible*0.05, "it has stalled")
@@ -143,7 +146,7 @@ func TestForeignClientObeysTheGuard(t *testing.T) {
 		t.Run(limit.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(17*time.Second + 3*ms)
-				s := &served{h: guarded(t, limit, response.Both), latency: ms}
+				s := &served{h: guarded(t, response.Both, limit), latency: ms}
 				c := retryablehttp.NewClient()
 				c.Logger = nil
 				c.HTTPClient = &http.Client{Transport: s}

@@ -141,6 +141,24 @@ func TestPauseStopsTheLine(t *testing.T) {
 	})
 }
 
+// Who has a place in flight and is sent back by a pause does not keep it from who has the turn.
+func TestPauseWithFewPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partner{latency: 15 * ms, answer: script(says(200), says(429, "Retry-After", "1"))}
+		tr := newTransport(t, client.Config{Base: p, Limit: limiter.PerSecond(100), InFlight: 3, Retry: once})
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				_, err := get(tr, fmt.Sprint(i))
+				require.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		require.Less(t, time.Since(start), 2*time.Second)
+	})
+}
+
 // A refusal that says nothing is waited out, longer each time in a row.
 func TestPenalty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
