@@ -148,13 +148,13 @@ func TestKeysTellCopiesApart(t *testing.T) {
 		return r.Header.Get("X-Customer") + r.URL.Query().Get("key")
 	}
 	for name, keys := range map[string]string{
-		"a key":       "{name: b, key: header:X-Customer, limit: 9/s}",
-		"of several":  "{name: b, key: [ip, 'header:x-customer'], limit: 9/s}",
-		"first":       "{name: b, key: 'first(user, header:X-Customer)', limit: 9/s}",
-		"a digest":    "{name: b, key: 'hmac(header:X-Customer)', limit: 9/s}",
-		"a plan":      "{name: b, key: ip, limit: 9/s, plans: {from: header:X-Customer, limits: {gold: 9/s}}}",
-		"a partition": "{name: b, key: ip, limit: 9/s, degrade: {cache: {partition: header:X-Customer}}}",
-		"shed by":     "{name: b, key: ip, limit: 9/s, degrade: {shed: {by: header:X-Customer}}}",
+		"a key":       "{name: b, match: {routes: [/elsewhere]}, key: header:X-Customer, limit: 9/s}",
+		"of several":  "{name: b, match: {routes: [/elsewhere]}, key: [ip, 'header:x-customer'], limit: 9/s}",
+		"first":       "{name: b, match: {routes: [/elsewhere]}, key: 'first(user, header:X-Customer)', limit: 9/s}",
+		"a digest":    "{name: b, match: {routes: [/elsewhere]}, key: 'hmac(header:X-Customer)', limit: 9/s}",
+		"a plan":      "{name: b, match: {routes: [/elsewhere]}, key: ip, limit: 9/s, plans: {from: header:X-Customer, limits: {gold: 9/s}}}",
+		"a partition": "{name: b, match: {routes: [/elsewhere]}, key: ip, limit: 9/s, degrade: {cache: {partition: header:X-Customer}}}",
+		"shed by":     "{name: b, match: {routes: [/elsewhere]}, key: ip, limit: 9/s, degrade: {shed: {by: header:X-Customer}}}",
 		"registered":  "",
 		"its source":  "",
 	} {

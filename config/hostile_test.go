@@ -152,7 +152,8 @@ func TestRoom(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{inYAML, inJSON, laughs(), mergedLaughs(), "a: &a [*a]", "<<: *a", "? a\n: b", "!!str a", "a: |\n  b", "key_secret: \"a", "{",
+	for _, text := range []string{
+		inYAML, inJSON, laughs(), mergedLaughs(), "a: &a [*a]", "<<: *a", "? a\n: b", "!!str a", "a: |\n  b", "key_secret: \"a", "{",
 		"version: 1\npolicies: [{name: a, key: ip, limit: 9/s, mode: local, schedule: [{when: Mon-Fri 09:00-18:00, zone: UTC, scale: 1.5}, {when: holiday, limit: 5/s}], calendar: {holidays: [2026-10-01..2026-10-07]}, adaptive: {target: rate, min: 1/s, rtt: off, errors: off, cpu: 0.7, runnable: 2.5}}]",
 	} {
 		f.Add([]byte(text))
