@@ -71,6 +71,7 @@ func TestPauses(t *testing.T) {
 		"503 alone":         {says(503), 0},
 		"202 polls":         {says(202, "Retry-After", "7"), 0},
 		"capped":            {says(429, "Retry-After", "99999999999"), time.Hour},
+		"told for ever":     {says(200, "RateLimit", `"a";r=0;t=999999999`), time.Hour},
 		"nothing left":      {says(200, "RateLimit", `"a";r=0;t=4`), 4 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,18 +145,50 @@ func TestPauseStopsTheLine(t *testing.T) {
 // Who has a place in flight and is sent back by a pause does not keep it from who has the turn.
 func TestPauseWithFewPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &partner{latency: 15 * ms, answer: script(says(200), says(429, "Retry-After", "1"))}
-		tr := newTransport(t, client.Config{Base: p, Limit: limiter.PerSecond(100), InFlight: 3, Retry: once})
+		p := &partner{latency: 5 * ms, answer: script(says(429, "Retry-After", "1"))}
+		tr := newTransport(t, client.Config{Base: p, Limit: limiter.PerSecond(100), InFlight: 2, Retry: once})
 		start := time.Now()
 		var wg sync.WaitGroup
-		for i := range 20 {
+		wg.Go(func() {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://a.example/", http.NoBody)
+			require.NoError(t, err)
+			res, err := tr.RoundTrip(r)
+			require.NoError(t, err)
+			time.Sleep(30 * time.Second) // its body stays open
+			require.NoError(t, res.Body.Close())
+		})
+		for i := range 3 {
+			synctest.Wait()
 			wg.Go(func() {
 				_, err := get(tr, fmt.Sprint(i))
 				require.NoError(t, err)
+				require.Less(t, time.Since(start), 2*time.Second)
 			})
 		}
 		wg.Wait()
-		require.Less(t, time.Since(start), 2*time.Second)
+		require.Equal(t, []string{"", "0", "1", "2"}, p.names(""))
+	})
+}
+
+// While somebody tries, nobody is refused for want of his answer, which may come at any time.
+func TestWaitingForWhoTriesIsNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partner{latency: 300 * ms, answer: script(says(429, "Retry-After", "1"))}
+		tr := newTransport(t, client.Config{Base: p, Retry: once})
+		_, err := get(tr, "refused")
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := get(tr, "tries")
+			require.NoError(t, err)
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 700*ms)
+		defer cancel()
+		_, _, err = call(ctx, tr, http.MethodGet, "https://a.example/", "waits", nil)
+		require.NoError(t, err)
+		wg.Wait()
 	})
 }
 
