@@ -2,6 +2,7 @@ package leased
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -29,7 +30,10 @@ type part struct {
 func (p *part) never() bool { return p.n > p.limit.Quota() }
 
 // AllowAll implements [limiter.Batcher] on what this process holds or can get: the tokens of each key are set aside, and spent
-// when all are there. at is not used: the instant is the server's.
+// when all are there. at is not used: the instant is the server's. It takes at most two time-outs.
+//
+// A shadow take whose key Redis does not answer for is not booked and refuses nobody, where there are real takes: it is told as
+// one that passes, with what is known. What else goes wrong with a shadow take is an error, and nothing is booked.
 func (l *Limiter) AllowAll(ctx context.Context, _ time.Time, takes []limiter.Take) (bool, error) {
 	if err := l.open(ctx); err != nil {
 		return false, err
@@ -43,6 +47,10 @@ func (l *Limiter) AllowAll(ctx context.Context, _ time.Time, takes []limiter.Tak
 	if l.quick(takes) {
 		return true, nil
 	}
+	if !l.begin() { // Close waits for what is set aside
+		return false, errClosed
+	}
+	defer l.running.Done()
 	parts, of, err := l.gather(takes)
 	pass := false
 	if err == nil {
@@ -101,7 +109,7 @@ const attempts = 3
 var errLeases = fmt.Errorf("%w: leased: leases ended before all of a group were there", limiter.ErrUnavailable)
 
 func (l *Limiter) decideAll(ctx context.Context, parts []part) (bool, error) {
-	refused := false
+	refused, until := false, l.patience()
 	for i := range parts {
 		if p := &parts[i]; p.never() {
 			refused = refused || !p.shadow
@@ -111,10 +119,10 @@ func (l *Limiter) decideAll(ctx context.Context, parts []part) (bool, error) {
 		if refused { // whatever the others say, nothing is booked
 			return false, l.lookAll(ctx, parts)
 		}
-		pass, err := l.setAside(ctx, parts, false)
+		pass, err := l.setAside(ctx, parts, false, until)
 		shadows := false
 		if err == nil {
-			shadows, err = l.setAside(ctx, parts, true)
+			shadows, err = l.setAside(ctx, parts, true, until)
 		}
 		if err != nil || !pass {
 			l.release(parts)
@@ -150,8 +158,9 @@ func (l *Limiter) lookAll(ctx context.Context, parts []part) (err error) {
 // setAside gets the tokens of the real parts or the shadow ones, and reports whether all are there. What was set aside stays so.
 // Tokens of a call are leased so that they can be given back; but a single real part that needs one is asked for last and its
 // tokens spent when they arrive, which leaves nothing to be reported.
-func (l *Limiter) setAside(ctx context.Context, parts []part, shadow bool) (bool, error) {
+func (l *Limiter) setAside(ctx context.Context, parts []part, shadow bool, until time.Time) (bool, error) {
 	all := true
+	real := slices.ContainsFunc(parts, func(p part) bool { return !p.shadow })
 	needing := 0
 	for i := range parts {
 		p := &parts[i]
@@ -168,9 +177,10 @@ func (l *Limiter) setAside(ctx context.Context, parts []part, shadow bool) (bool
 		} else {
 			all = all && p.verdict == taken
 		}
-		if err != nil {
+		if err != nil && !l.bears(p, real, err) {
 			return false, err
 		}
+		all = all && err == nil
 	}
 	if needing == 0 {
 		return all, nil
@@ -178,7 +188,9 @@ func (l *Limiter) setAside(ctx context.Context, parts []part, shadow bool) (bool
 	alone := needing == 1 && all && !slices.ContainsFunc(parts, func(p part) bool { return p.shadow })
 	for i := range parts {
 		if p := &parts[i]; p.shadow == shadow && p.verdict == waits {
-			l.askFor(p, !alone)
+			if err := l.askFor(p, !alone); err != nil {
+				return false, err
+			}
 		}
 	}
 	for i := range parts {
@@ -187,8 +199,12 @@ func (l *Limiter) setAside(ctx context.Context, parts []part, shadow bool) (bool
 			continue
 		}
 		var err error
-		if p.decision, err = l.wait(ctx, p.e, p.w); err != nil {
-			return false, err
+		if p.decision, err = l.wait(ctx, p.e, p.w, until); err != nil {
+			if !l.bears(p, real, err) {
+				return false, err
+			}
+			all = false
+			continue
 		}
 		p.verdict, p.epoch = p.w.verdict, p.w.epoch
 		all = all && p.verdict == taken
@@ -199,36 +215,60 @@ func (l *Limiter) setAside(ctx context.Context, parts []part, shadow bool) (bool
 	return all, nil
 }
 
+// bears reports whether the group can do without a part that could not be decided: a shadow one beside real ones, where Redis does
+// not answer for its key. It is told what is known, as if it had passed.
+func (l *Limiter) bears(p *part, real bool, err error) bool {
+	if !p.shadow || !real || !errors.Is(err, limiter.ErrUnavailable) {
+		return false
+	}
+	p.verdict, p.decision = failed, limiter.Decision{Allowed: true, Limit: p.limit, Via: limiter.ViaLease, Remaining: p.limit.Quota()}
+	if p.e != nil {
+		p.e.mu.Lock()
+		defer p.e.mu.Unlock()
+		if p.e.node.known {
+			l.decide(&p.decision, p.e, &p.limit, l.now(), 0, true, limiter.ViaLease)
+		}
+	}
+	return true
+}
+
 // enterLocked returns the entry of a part, locked and under its limit.
-func (l *Limiter) enterLocked(p *part) *entry {
+func (l *Limiter) enterLocked(p *part) (*entry, error) {
 	for {
 		e := l.table.get(&p.key, l.table.hash(&p.key))
 		if e == nil {
-			e = l.enter(p.key, p.limit)
+			var err error
+			if e, err = l.enter(p.key, p.limit); err != nil {
+				return nil, err
+			}
 		}
 		e.mu.Lock()
 		if e.dead {
 			e.mu.Unlock()
 			continue
 		}
-		if e.limit != p.limit {
-			l.relimit(e, p.limit)
+		if e.node.limit != p.limit {
+			e.node.relimit(p.limit)
 		}
-		return e
+		return e, nil
 	}
 }
 
 // try sets the tokens of a part aside if they are held. Else its verdict says what is to be done.
 func (l *Limiter) try(p *part) error {
-	p.e = l.enterLocked(p)
-	defer p.e.mu.Unlock()
+	e, err := l.enterLocked(p)
+	if err != nil {
+		return err
+	}
+	defer e.mu.Unlock()
+	p.e = e
 	now := l.now()
 	p.verdict, p.epoch = p.e.node.reserve(now, int64(p.n))
 	switch p.verdict {
 	case taken:
 		l.goOn(p.e, now)
 	case denied:
-		l.decide(&p.decision, p.e, now, p.n, false, limiter.ViaLease)
+		l.decide(&p.decision, p.e, &p.limit, now, p.n, false, limiter.ViaLease)
 	case failed:
 		return p.e.err
 	}
@@ -236,12 +276,16 @@ func (l *Limiter) try(p *part) error {
 }
 
 // askFor lets a part wait for its tokens.
-func (l *Limiter) askFor(p *part, reserve bool) {
-	p.e = l.enterLocked(p)
-	defer p.e.mu.Unlock()
-	p.verdict = 0
+func (l *Limiter) askFor(p *part, reserve bool) error {
+	e, err := l.enterLocked(p)
+	if err != nil {
+		return err
+	}
+	defer e.mu.Unlock()
+	p.e, p.verdict = e, 0
 	p.w = &waiter{cost: int64(p.n), reserve: reserve, done: make(chan struct{})}
 	l.join(p.e, l.now(), p.w)
+	return nil
 }
 
 // release gives back what was set aside, and fills in what those parts are told: they were not the cause.
@@ -274,7 +318,7 @@ func (l *Limiter) own(p *part, now int64) {
 	if p.w != nil {
 		via = limiter.ViaStore
 	}
-	l.decide(&p.decision, p.e, now, 0, true, via)
+	l.decide(&p.decision, p.e, &p.limit, now, 0, true, via)
 }
 
 // book spends what was set aside, that of shadow parts only if all of those passed too. false: a lease has ended meanwhile, and

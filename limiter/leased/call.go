@@ -8,15 +8,13 @@ import (
 	"github.com/spillway-go/spillway/limiter"
 )
 
-// start makes a call in the background. false: the limiter is closed, and there are none any more. e is locked.
-func (l *Limiter) start(e *entry, q request) bool {
-	if !l.begin() {
-		return false
-	}
+// start makes a call in the background. Whoever starts one has begun, so that Close waits for both. e is locked.
+func (l *Limiter) start(e *entry, q request) {
+	l.running.Add(1)
 	go l.run(e, q)
-	return true
 }
 
+// begin keeps Close waiting until running is told to be done. false: the limiter is closed, and nothing begins any more.
 func (l *Limiter) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,10 +33,13 @@ func (l *Limiter) run(e *entry, q request) {
 		e.mu.Lock()
 		now := l.now()
 		l.answered(e, now, q.seq, r, err)
-		again := false
-		if q, again = e.node.next(now); again && l.isStopped() {
-			l.finish(e, now, e.node.fail(now, q.seq), errClosed)
+		again := e.node.due(now)
+		switch {
+		case again && l.isStopped():
+			l.finish(e, now, e.node.dismiss(), errClosed)
 			again = false
+		case again:
+			q = e.node.call(now)
 		}
 		e.mu.Unlock()
 		if !again {
@@ -63,6 +64,9 @@ func (l *Limiter) answered(e *entry, now, seq int64, r reply, err error) {
 			l.hold(e)
 		}
 	}()
+	if err == nil && e.node.overdue(now) {
+		err = l.errLate()
+	}
 	if err != nil {
 		e.err = err
 		l.finish(e, now, e.node.fail(now, seq), err)
@@ -81,7 +85,7 @@ func (l *Limiter) finish(e *entry, now int64, settled []*waiter, err error) {
 		if w.verdict == failed {
 			w.err = err
 		} else {
-			l.decide(&w.decision, e, now, int(w.cost), w.verdict == taken, limiter.ViaStore)
+			l.decide(&w.decision, e, &w.limit, now, int(w.cost), w.verdict == taken, limiter.ViaStore)
 		}
 		close(w.done)
 	}

@@ -16,12 +16,14 @@ import (
 	"github.com/spillway-go/spillway/limiter"
 )
 
-// timed is the script with its clock in two more arguments.
+// timed is the script with its clock in two more arguments, and with how long it keeps the key in another key.
 func timed(t testing.TB) *redis.Script {
 	const clock = "local t = call('TIME')"
 	require.Equal(t, 1, strings.Count(source, "'TIME'"))
 	require.Equal(t, 1, strings.Count(source, clock))
-	return redis.NewScript(strings.Replace(source, clock, "local t = {ARGV[3], ARGV[4]}", 1))
+	const expire = "call('PEXPIRE', key, "
+	require.Equal(t, 1, strings.Count(source, expire))
+	return redis.NewScript(strings.NewReplacer(clock, "local t = {ARGV[3], ARGV[4]}", expire, "call('SET', KEYS[2], ").Replace(source))
 }
 
 // stored reads the state of a key back.
@@ -37,7 +39,8 @@ func stored(t testing.TB, c *redis.Client, key string) *bucket {
 	whole := func(i int) int64 { return int64(number(h, i)) }
 	b := &bucket{
 		terms: terms{rate: whole(0), period: whole(1), burst: whole(2)}, level: level{whole(3), whole(4)},
-		seen: true, at: whole(5), out: whole(6), demand: whole(7), nodes: whole(8), next: whole(9), records: map[string]record{},
+		seen: true, at: whole(5), out: whole(6), demand: whole(7), nodes: whole(8), next: whole(9), latest: whole(10),
+		records: map[string]record{},
 	}
 	for id, r := range fields {
 		if id == "h" {
@@ -46,7 +49,7 @@ func stored(t testing.TB, c *redis.Client, key string) *bucket {
 		v := func(i int) int64 { return int64(number(r, i)) }
 		b.records[id] = record{
 			seq: v(0), held: v(1), demand: v(2), leased: v(3), credit: number(r, 4), at: v(5), expiry: v(6),
-			last: reply{status: v(7), grant: v(8), level: level{v(9), v(10)}, wait: v(11), nodes: v(12)},
+			last: reply{status: v(7), grant: v(8), level: level{v(9), v(10)}, wait: v(11), nodes: v(12), room: v(13), ends: v(14)},
 		}
 	}
 	return b
@@ -61,6 +64,7 @@ func TestScriptIsTheModel(t *testing.T) {
 		limiter.Per(1, limiter.MaxPeriod).WithBurst(5), limiter.Per(limiter.MaxRate, limiter.MinPeriod), limiter.Per(limiter.MaxRate, limiter.MaxPeriod),
 		limiter.Per(999_999_937, limiter.MaxPeriod-time.Microsecond).WithBurst(limiter.MaxRate), limiter.PerSecond(1), limiter.Per(1, time.Microsecond),
 	}
+	syncs := []time.Duration{sync100, sync100, shortestSync, time.Second, longestSync}
 	runs, steps := 60, 250
 	if raceEnabled || testing.Short() {
 		runs, steps = 20, 100
@@ -89,7 +93,7 @@ func TestScriptIsTheModel(t *testing.T) {
 				now += rng.Int64N(60_000)
 			}
 			id := fmt.Sprintf("n%d", rng.IntN(4))
-			q := request{terms: newTerms(l, sync100), id: id, demand: 1 + rng.Int64N(1e12), dither: rng.Int64N(ditherRange), step: 1}
+			q := request{terms: newTerms(l, syncs[rng.IntN(len(syncs))]), id: id, demand: 1 + rng.Int64N(1e12), dither: rng.Int64N(ditherRange), step: 1}
 			seqs[id]++
 			q.seq, q.ack = seqs[id], seqs[id]-1
 			known := b.records[id]
@@ -99,11 +103,17 @@ func TestScriptIsTheModel(t *testing.T) {
 				q.step = 1 + rng.Int64N(min(q.burst, 12))
 			}
 			q.spend = q.step * rng.Int64N(max(1, min(q.burst/q.step, 20)))
+			if rng.IntN(3) == 0 { // and they need not want alike
+				q.spend = 0
+				for range 1 + rng.IntN(6) {
+					cost := 1 + rng.Int64N(q.step)
+					q.costs, q.spend = append(q.costs, cost), q.spend+cost
+				}
+			}
 			q.due = q.spend
 			if rng.IntN(3) == 0 {
 				q.due += rng.Int64N(5)
 			}
-			q.due = min(q.due, q.burst)
 			q.want = min(q.burst, q.due+rng.Int64N(max(2, q.burst/8)))
 			switch rng.IntN(12) {
 			case 0: // the same again, or one that is late
@@ -121,20 +131,25 @@ func TestScriptIsTheModel(t *testing.T) {
 			case 5:
 				q.seq, seqs[id] = 0, seqs[id]-1
 			case 6:
-				q.want, q.due, q.spend, q.step, q.kept = 0, 0, 0, 1, 0
+				q.want, q.due, q.spend, q.step, q.kept, q.costs = 0, 0, 0, 1, 0, nil
 			}
 			last[id] = q
-			text, err := s.Run(t.Context(), c, []string{key}, id, q.append(nil), now/1_000_000, now%1_000_000).Text()
+			text, err := s.Run(t.Context(), c, []string{key, key + ":kept"}, id, q.append(nil), now/1_000_000, now%1_000_000).Text()
 			require.NoError(t, err)
 			any := request{want: never, terms: terms{burst: never, period: never, tick: never / patience}} // a repeated reply is to what was asked first
 			got, err := parseReply(text, &any)
 			require.NoError(t, err, "run %d step %d: %+v", run, step, q)
 			want := b.acquire(now, q)
 			require.Equal(t, want, got, "run %d step %d: %+v", run, step, q)
+			if b.seen {
+				kept, err := c.Get(t.Context(), key+":kept").Int64()
+				require.NoError(t, err)
+				require.Equal(t, b.kept, kept, "run %d step %d: %+v", run, step, q)
+			}
 			seen[got.status]++
 			if step%5 == 0 {
 				model := b.clone()
-				model.tick, model.life = 0, 0 // told with every call
+				model.tick, model.life, model.kept, model.expires = 0, 0, 0, 0 // told with every call, and below
 				require.Equal(t, model, stored(t, c, key), "run %d step %d: %+v", run, step, q)
 			}
 			if b.seen {

@@ -25,6 +25,7 @@ type modelStore struct {
 	calls   int
 	asked   []request
 	closed  bool
+	broken  map[string]error // what cannot be decided
 }
 
 var errAway = fmt.Errorf("%w: away", limiter.ErrUnavailable)
@@ -48,8 +49,12 @@ func (s *modelStore) lease(_ context.Context, key string, q *request) (reply, er
 	if s.buckets == nil {
 		s.buckets = map[string]*bucket{}
 	}
-	if s.buckets[key] == nil {
+	if b := s.buckets[key]; b == nil || b.seen && time.Now().UnixMicro() >= b.expires {
 		s.buckets[key] = &bucket{}
+	}
+	if err := s.broken[key]; err != nil {
+		s.mu.Unlock()
+		return reply{}, err
 	}
 	s.calls++
 	s.asked = append(s.asked, *q)

@@ -3,6 +3,7 @@ package leased
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,23 +70,57 @@ func TestGroupsFromLeases(t *testing.T) {
 	})
 }
 
-// A burst that is lowered below what somebody waits for: he is refused, and nobody asks for ever.
+// Who waits while the burst is lowered is decided under the limit it came with, and nobody asks for ever.
 func TestBurstLoweredUnderAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &modelStore{delay: 5 * time.Millisecond}
 		l := onModel(t, s, Config{})
+		wide, narrow := limiter.PerSecond(10), limiter.PerSecond(5)
 		var wg sync.WaitGroup
-		wg.Go(func() { allow(t, l, limiter.PerSecond(10), 1) })
+		wg.Go(func() { allow(t, l, wide, 1) })
 		time.Sleep(time.Millisecond)
 		wg.Go(func() {
-			d := allow(t, l, limiter.PerSecond(10), 9)
-			require.False(t, d.Allowed)
-			require.Equal(t, limiter.Never, d.RetryAfter)
+			d := allow(t, l, wide, 9)
+			require.Equal(t, wide, d.Limit)
+			require.True(t, d.Allowed, "%+v", d)
 		})
 		time.Sleep(time.Millisecond)
-		wg.Go(func() { allow(t, l, limiter.PerSecond(5), 1) })
+		wg.Go(func() { require.Equal(t, narrow, allow(t, l, narrow, 1).Limit) })
 		wg.Wait()
-		require.LessOrEqual(t, s.count(), 3)
+		require.LessOrEqual(t, s.count(), 4)
+	})
+}
+
+// Two limits of one key in one process, as a document is exchanged or by mistake: each take is decided under its own, and none is
+// told that it can never pass.
+func TestTwoLimitsOfOneKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := onModel(t, &modelStore{delay: 500 * time.Microsecond}, Config{})
+		wide, narrow := limiter.PerSecond(1000), limiter.PerSecond(1000).WithBurst(2)
+		var passed [2]atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 16 {
+			wg.Go(func() {
+				limit, n := wide, 5
+				if g%2 == 1 {
+					limit, n = narrow, 1
+				}
+				for range 100 {
+					d := allow(t, l, limit, n)
+					require.Equal(t, limit, d.Limit)
+					require.LessOrEqual(t, d.Remaining, limit.Quota())
+					if d.Allowed {
+						passed[g%2].Add(1)
+					} else {
+						require.LessOrEqual(t, d.RetryAfter, time.Second)
+					}
+					time.Sleep(time.Duration(1+g) * 300 * time.Microsecond)
+				}
+			})
+		}
+		wg.Wait()
+		require.Positive(t, passed[0].Load())
+		require.Positive(t, passed[1].Load())
 	})
 }
 
@@ -132,4 +167,49 @@ func TestShadowTakesNeverRefuse(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, d.Allowed, "nothing of a refused group was booked")
 	})
+}
+
+// A shadow take that cannot be decided refuses nobody: where Redis does not answer for its key the real takes are booked without
+// it, and where it can never be decided the error says so and nothing is booked.
+func TestShadowTakesThatCannotBeDecided(t *testing.T) {
+	wide, narrow := limiter.Per(10, time.Hour), limiter.Per(2, time.Hour)
+	foreign := fmt.Errorf("%w: %w", limiter.ErrInvalid, errForeign)
+	for name, c := range map[string]struct {
+		err  error
+		real bool
+		pass bool
+	}{
+		"away":               {errAway, true, true},
+		"away, and alone":    {errAway, false, false},
+		"foreign":            {foreign, true, false},
+		"foreign, and alone": {foreign, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &modelStore{delay: time.Microsecond, broken: map[string]error{bob.Render("", suffix): c.err}}
+				l := onModel(t, s, Config{})
+				for i := range 3 { // the second finds it away already
+					takes := []limiter.Take{{Key: bob, Limit: narrow, N: 1, Shadow: true}}
+					if c.real {
+						takes = append(takes, limiter.Take{Key: alice, Limit: wide, N: 1})
+					}
+					ok, err := l.AllowAll(t.Context(), time.Time{}, takes)
+					require.Equal(t, c.pass, ok)
+					if !c.pass {
+						require.ErrorIs(t, err, c.err)
+						continue
+					}
+					require.NoError(t, err)
+					require.True(t, takes[0].Decision.Allowed)
+					require.Equal(t, narrow, takes[0].Decision.Limit)
+					require.Zero(t, takes[0].Decision.Mark, "and is not booked")
+					require.Equal(t, 9-i, takes[1].Decision.Remaining)
+					require.NotZero(t, takes[1].Decision.Mark)
+				}
+				if !c.pass {
+					require.True(t, allow(t, l, wide, 10).Allowed, "nothing was booked")
+				}
+			})
+		})
+	}
 }

@@ -3,19 +3,20 @@
 --
 -- KEYS[1]  the bucket: one hash, so that what is leased and who has it can never be evicted apart
 -- ARGV[1]  who asks
--- ARGV[2]  "<" and 15 "d": seq (0: look only), ack, kept, back, want, due, spend, step, demand, dither; rate, period, burst, tick, life
+-- ARGV[2]  "<" and 15 "d": seq (0: look only), ack, kept, back, want, due, spend, step, demand, dither; rate, period, burst, tick, life;
+--          and one "d" for each of those whose tokens are spent, unless all need step
 --
--- Returns  "<dddddd" status (0 ok, 1 reset, 2 stale, 3 the key holds something else), grant, whole, frac, wait, nodes
+-- Returns  "<dddddddd" status (0 ok, 1 reset, 2 stale, 3 the key holds something else), grant, whole, frac, wait, nodes, room, ends
 --
--- State    field "h": "<B" and 10 "d": tag; rate, period, burst; whole tokens, fraction over period, instant; what is out,
---          demand of all records, their number, and an instant before which none expires
---          field of each node: 13 "d": seq, held, demand, leased, credit, instant, expiry, and its last reply
+-- State    field "h": "<B" and 11 "d": tag; rate, period, burst; whole tokens, fraction over period, instant; what is out,
+--          demand of all records, their number, and instants before and after which none expires
+--          field of each node: 15 "d": seq, held, demand, leased, credit, instant, expiry, and its last reply
 --
 -- Numbers are doubles: whole ones are exact below 2^53, and are packed, never printed.
 
 local call, floor, ceil, min, max = redis.call, math.floor, math.ceil, math.min, math.max
 local pack, unpack, byte = struct.pack, struct.unpack, string.byte
-local HEAD, RECORD, REPLY, TAG = '<Bdddddddddd', '<ddddddddddddd', '<dddddd', 0xB1
+local HEAD, RECORD, REPLY, TAG = '<Bddddddddddd', '<ddddddddddddddd', '<dddddddd', 0xB2
 local NEVER, BACKSTEP = 9007199254740992, 1000000
 
 local key, id = KEYS[1], ARGV[1]
@@ -24,17 +25,17 @@ local seq, ack, kept, back, want, due, spend, step, demand, dither, rate, period
 
 local stored = call('HMGET', key, 'h', id)
 local head, own = stored[1], stored[2]
-if head and (#head ~= 81 or byte(head) ~= TAG) or own and #own ~= 104 or own and not head then
-  return pack(REPLY, 3, 0, 0, 0, 0, 1)
+if head and (#head ~= 89 or byte(head) ~= TAG) or own and #own ~= 120 or own and not head then
+  return pack(REPLY, 3, 0, 0, 0, 0, 1, 0, 0)
 end
 
-local was, held, wanted, leased, credit, at, expiry = 0, 0, 0, 0, 0, 0, 0
+local was, held, wanted, leased, credit, at = 0, 0, 0, 0, 0, 0
 if own then
-  local status, grant, whole, frac, wait, nodes
-  was, held, wanted, leased, credit, at, expiry, status, grant, whole, frac, wait, nodes = unpack(RECORD, own)
+  local _, status, grant, whole, frac, wait, nodes, room, ends
+  was, held, wanted, leased, credit, at, _, status, grant, whole, frac, wait, nodes, room, ends = unpack(RECORD, own)
   if seq > 0 and seq <= was then
-    if seq == was then return pack(REPLY, status, grant, whole, frac, wait, nodes) end -- sent twice
-    return pack(REPLY, 2, 0, 0, 0, 0, 1)
+    if seq == was then return pack(REPLY, status, grant, whole, frac, wait, nodes, room, ends) end -- sent twice
+    return pack(REPLY, 2, 0, 0, 0, 0, 1, 0, 0)
   end
 end
 
@@ -58,10 +59,10 @@ local function muldiv(a, b, d)
   return (a - part) / d * b + q, rem
 end
 
-local whole, frac, out, all, nodes, next = burst, 0, 0, 0, 0, NEVER
+local whole, frac, out, all, nodes, next, latest = burst, 0, 0, 0, 0, NEVER, 0
 if head then
   local _, r, p, b, ts
-  _, r, p, b, whole, frac, ts, out, all, nodes, next = unpack(HEAD, head)
+  _, r, p, b, whole, frac, ts, out, all, nodes, next, latest = unpack(HEAD, head)
   if now < ts - BACKSTEP then
     ts, next = now, now -- a clock that was set back earns nothing, and no record may outlive its time by the step
   elseif now < ts then
@@ -95,26 +96,29 @@ local function cap()
 end
 cap()
 
-if seq == 0 then return pack(REPLY, 0, 0, whole, frac, 0, max(1, nodes)) end
+if seq == 0 then return pack(REPLY, 0, 0, whole, frac, 0, max(1, nodes), 0, 0) end
 
 if now >= next then
-  -- Nodes whose time is over are forgotten. Their tokens are burnt, as they may have been spent.
-  next, all, nodes = NEVER, 0, 0
+  -- Nodes whose time is over are forgotten. Their tokens are burnt, as they may have been spent. What is out is summed up
+  -- anew, so that whatever failed half-way before heals; and nothing is written before all is known to be ours.
   local fields = call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    if fields[i] ~= 'h' and #fields[i + 1] ~= 120 then return pack(REPLY, 3, 0, 0, 0, 0, 1, 0, 0) end
+  end
+  next, latest, out, all, nodes = NEVER, 0, 0, 0, 0
   for i = 1, #fields, 2 do
     local name, value = fields[i], fields[i + 1]
     if name ~= 'h' then
-      local s, h, d, l, c, a, e, r1, r2, r3, r4, r5, r6 = unpack(RECORD, value)
+      local s, h, d, l, c, a, e, r1, r2, r3, r4, r5, r6, r7, r8 = unpack(RECORD, value)
       if e <= now then
-        out = out - h
         call('HDEL', key, name)
         if name == id then own = false end
       else
-        if e > now + life then -- from before the clock was set back
-          e = now + life
-          call('HSET', key, name, pack(RECORD, s, h, d, l, c, a, e, r1, r2, r3, r4, r5, r6))
+        if a > now then -- from before the clock was set back: it has its own life from now on
+          e, a = e - a + now, now
+          call('HSET', key, name, pack(RECORD, s, h, d, l, c, a, e, r1, r2, r3, r4, r5, r6, r7, r8))
         end
-        next, all, nodes = min(next, e), all + d, nodes + 1
+        next, latest, out, all, nodes = min(next, e), max(latest, e), out + h, all + d, nodes + 1
       end
     end
   end
@@ -154,7 +158,19 @@ if shared then
 else
   grant = min(grant, max(due, ceil(share * whole)))
 end
-if grant < spend then grant = grant - grant % step end
+if grant < spend then
+  -- Only what those who want it whole can spend, in order: the rest would be lost.
+  local left = grant
+  if #ARGV[2] == 120 then
+    left = grant % step
+  else
+    for i = 121, #ARGV[2], 8 do
+      local cost = unpack('<d', ARGV[2], i)
+      if cost <= left then left = left - cost end
+    end
+  end
+  grant = grant - left
+end
 credit = max(credit - grant, -step)
 local wait = 0
 if shared and grant < want then
@@ -167,16 +183,20 @@ whole = whole - grant
 leased = max(0, grant - spend)
 held = kept + leased
 out = out + leased
-local told = nodes + 1
-if held > 0 or scarce and want > 0 then
-  all, nodes = all + demand, nodes + 1
-  next = min(next, now + life)
-  call('HSET', key, 'h', pack(HEAD, TAG, rate, period, burst, whole, frac, now, out, all, nodes, next),
-    id, pack(RECORD, seq, held, demand, leased, credit, now, now + life, status, grant, whole, frac, wait, told))
+local told, listed = nodes + 1, held > 0 or scarce and want > 0
+latest = max(latest, now)
+if listed then
+  all, nodes, next, latest = all + demand, nodes + 1, min(next, now + life), max(latest, now + life)
+end
+local room, ends = max(0, burst - (out - held)), next < NEVER and next - now or 0
+head = pack(HEAD, TAG, rate, period, burst, whole, frac, now, out, all, nodes, next, latest)
+if listed then
+  call('HSET', key, 'h', head,
+    id, pack(RECORD, seq, held, demand, leased, credit, now, now + life, status, grant, whole, frac, wait, told, room, ends))
 else
-  call('HSET', key, 'h', pack(HEAD, TAG, rate, period, burst, whole, frac, now, out, all, nodes, next))
+  call('HSET', key, 'h', head)
   if stored[2] then call('HDEL', key, id) end
 end
--- Longer than everything the state says can matter: until then all leases are over and the bucket is full.
-call('PEXPIRE', key, string.format('%.0f', min(9000000000000, ceil((life + burst * period / rate) / 1000) + 1000)))
-return pack(REPLY, status, grant, whole, frac, wait, told)
+-- Longer than everything the state says can matter: until then all leases are over, of whatever life, and the bucket is full.
+call('PEXPIRE', key, string.format('%.0f', min(9000000000000, ceil((latest - now + burst * period / rate) / 1000) + 1000)))
+return pack(REPLY, status, grant, whole, frac, wait, told, room, ends)

@@ -9,14 +9,15 @@ import (
 type request struct {
 	terms
 	id     string
-	seq    int64 // grows by one for each call of a node; 0: a look that writes nothing
-	ack    int64 // seq of the last reply that arrived; 0: none did
-	kept   int64 // what the node may still spend of what it was leased
-	back   int64 // what it gives back of it
-	want   int64 // tokens asked for
-	due    int64 // how many of them somebody is waiting for
-	spend  int64 // how many of those are spent when the reply arrives, so that they are never held
-	step   int64 // of the tokens to be spent fewer are of no use: what each who waits needs
+	seq    int64   // grows by one for each call of a node; 0: a look that writes nothing
+	ack    int64   // seq of the last reply that arrived; 0: none did
+	kept   int64   // what the node may still spend of what it was leased
+	back   int64   // what it gives back of it
+	want   int64   // tokens asked for
+	due    int64   // how many of them somebody is waiting for
+	spend  int64   // how many of those are spent when the reply arrives, so that they are never held
+	step   int64   // the most that one of those who wait needs: of the tokens to be spent fewer are of no use
+	costs  []int64 // what each of those needs whose tokens are spent when the reply arrives, in order; nil: step
 	demand int64
 	dither int64 // a random number below ditherRange, by which shares of less than a token are rounded
 }
@@ -34,6 +35,8 @@ type reply struct {
 	level        // what is left for anybody
 	wait   int64 // µs before which asking again is of no use; 0: none
 	nodes  int64 // how many have a share, at least 1
+	room   int64 // the level cannot rise above it while others hold what they hold
+	ends   int64 // µs before which no lease ends; 0: there is none
 }
 
 // What became of a call.
@@ -70,7 +73,10 @@ type bucket struct {
 	demand  int64 // of all records
 	nodes   int64 // number of records
 	next    int64 // no record expires before
+	latest  int64 // nor after; each node's lease lives as long as that node says
 	records map[string]record
+	kept    int64 // ms for which the key was kept when it was last written
+	expires int64 // when Redis drops the key, by the clock of calls
 }
 
 // move brings the bucket to the instant and to the terms of a call, and returns the instant on its own clock.
@@ -107,26 +113,51 @@ func (b *bucket) cap() {
 	}
 }
 
-// reap forgets nodes whose time is over. Their tokens are burnt, as they may have been spent.
+// reap forgets nodes whose time is over. Their tokens are burnt, as they may have been spent. What is out is summed up anew, so
+// that whatever failed half-way before heals.
 func (b *bucket) reap(now int64) {
 	if now < b.next {
 		return
 	}
-	b.next, b.demand, b.nodes = never, 0, 0
+	b.next, b.latest, b.out, b.demand, b.nodes = never, 0, 0, 0, 0
 	for id, r := range b.records {
 		if r.expiry <= now {
-			b.out -= r.held
 			delete(b.records, id)
 			continue
 		}
-		if r.expiry > now+b.life { // from before the clock was set back
-			r.expiry = now + b.life
+		if r.at > now { // from before the clock was set back: it has its own life from now on
+			r.expiry, r.at = r.expiry-r.at+now, now
 			b.records[id] = r
 		}
-		b.next = min(b.next, r.expiry)
+		b.next, b.latest = min(b.next, r.expiry), max(b.latest, r.expiry)
+		b.out += r.held
 		b.demand += r.demand
 		b.nodes++
 	}
+}
+
+// fits is what can be spent of a grant by those who want it whole, in order.
+func (q *request) fits(grant int64) int64 {
+	if q.costs == nil {
+		return grant - grant%q.step
+	}
+	left := grant
+	for _, cost := range q.costs {
+		if cost <= left {
+			left -= cost
+		}
+	}
+	return grant - left
+}
+
+// keep says for how long the key is needed: until all leases are over, of whatever life, and the bucket is full after them. Then
+// it is as if it had never been.
+func (b *bucket) keep(clock, now int64) {
+	const most = 9_000_000_000_000
+	fill := float64(float64(b.burst)*float64(b.period)) / float64(b.rate)
+	need := math.Ceil((float64(b.latest-now)+fill)/1000) + 1000
+	b.kept = int64(min(most, need))
+	b.expires = clock + 1000*b.kept
 }
 
 func (b *bucket) acquire(now int64, q request) reply {
@@ -145,6 +176,7 @@ func (b *bucket) acquire(now int64, q request) reply {
 	if b.records == nil {
 		b.records = map[string]record{}
 	}
+	clock := now
 	now = b.move(now, q.terms)
 	b.reap(now)
 	own, known = b.records[q.id]
@@ -191,7 +223,7 @@ func (b *bucket) acquire(now int64, q request) reply {
 		grant = min(grant, max(q.due, int64(math.Ceil(share*float64(b.whole)))))
 	}
 	if grant < q.spend {
-		grant -= grant % q.step
+		grant = q.fits(grant)
 	}
 	credit = max(credit-float64(grant), -float64(q.step))
 	switch {
@@ -207,15 +239,24 @@ func (b *bucket) acquire(now int64, q request) reply {
 	held := q.kept + leased
 	b.out += leased
 	out.grant, out.level, out.nodes = grant, b.level, b.nodes+1
-	if held > 0 || scarce && q.want > 0 {
+	b.latest = max(b.latest, now)
+	listed := held > 0 || scarce && q.want > 0
+	if listed {
 		b.demand += q.demand
 		b.nodes++
-		b.next = min(b.next, now+q.life)
+		b.next, b.latest = min(b.next, now+q.life), max(b.latest, now+q.life)
+	}
+	out.room = max(0, b.burst-(b.out-held))
+	if b.next < never {
+		out.ends = b.next - now
+	}
+	if listed {
 		b.records[q.id] = record{
 			seq: q.seq, held: held, demand: q.demand, leased: leased, credit: credit, at: now, expiry: now + q.life, last: out,
 		}
 	} else {
 		delete(b.records, q.id)
 	}
+	b.keep(clock, now)
 	return out
 }

@@ -2,6 +2,7 @@ package leased
 
 import (
 	"math"
+	"time"
 
 	"github.com/spillway-go/spillway/limiter"
 )
@@ -14,6 +15,7 @@ import (
 // was sent and so comes before the script's own. Tokens for takes that wait are spent when the reply arrives and never held.
 type node struct {
 	terms
+	limit limiter.Limit // of which the terms are
 	id    string
 	newID func() string
 
@@ -26,11 +28,13 @@ type node struct {
 	epoch    uint64 // another one as soon as everything held was dropped
 	since    int64  // when this epoch began
 
-	seq, ack int64
-	calling  bool
-	sent     request
-	sentAt   int64
-	waiters  []*waiter
+	seq, ack  int64
+	calling   bool
+	sent      request
+	sentAt    int64
+	sentLimit limiter.Limit
+	waiters   []*waiter // in order; nil: has left
+	waiting   int       // how many there are
 
 	window int64 // when the window of arrivals began
 	count  int64 // tokens asked for in it
@@ -47,8 +51,11 @@ type node struct {
 	level   level
 	knownAt int64
 	nodes   int64
+	room    int64 // the level cannot rise above it before roomEnd: others hold the rest, and may be dead
+	roomEnd int64
 
 	sync    int64 // ns
+	timeout int64 // ns: a reply that is later is none
 	random  func() uint64
 	counted counts
 	recent  lateness // since it was last fetched
@@ -80,8 +87,12 @@ const (
 // waiter is a take that a call must decide.
 type waiter struct {
 	cost    int64
-	reserve bool // its tokens are to be held for it: they may be given back
+	limit   limiter.Limit
+	reserve bool  // its tokens are to be held for it: they may be given back
+	place   int   // among the waiters
+	asked   int64 // seq of the call that asks for it; 0: none yet
 	epoch   uint64
+	until   int64 // when what it got is nobody's any more
 	verdict verdict
 
 	// Of the limiter.
@@ -98,9 +109,10 @@ const (
 )
 
 // newNode returns a node that holds nothing.
-func newNode(t terms, sync, now int64, newID func() string, random func() uint64) *node {
+func newNode(l limiter.Limit, sync, timeout time.Duration, now int64, newID func() string, random func() uint64) *node {
 	return &node{
-		terms: t, id: newID(), newID: newID, low: -1, nodes: 1, sync: sync, random: random, window: now, last: now, since: now,
+		terms: newTerms(l, sync), limit: l, id: newID(), newID: newID, low: -1, nodes: 1, sync: int64(sync), timeout: int64(timeout),
+		random: random, window: now, last: now, since: now,
 	}
 }
 
@@ -123,8 +135,8 @@ func (n *node) roll(now int64) {
 // reckoned. They are there whenever one looks, and would make nodes of little demand seem to have more.
 func (n *node) demand(now int64) float64 {
 	count := n.count - n.first
-	if len(n.waiters) > 0 {
-		count -= n.waiters[0].cost
+	if w := n.front(); w != nil {
+		count -= w.cost
 	}
 	more := float64(count) - n.mean*float64(now-n.window)
 	return n.mean + max(0, more)/float64(n.tickNanos())/2
@@ -152,19 +164,17 @@ func (n *node) drop(now int64) {
 }
 
 // relimit changes the limit. What is held above the new burst is given back, and the next arrival tells the script.
-func (n *node) relimit(t terms) {
-	same := n.sameLimit(t)
-	was := n.terms
-	n.terms = t
-	if same {
+func (n *node) relimit(l limiter.Limit) {
+	was, t := n.terms, newTerms(l, time.Duration(n.sync))
+	n.terms, n.limit = t, l
+	if was.sameLimit(t) {
 		return
 	}
 	if n.held > t.burst {
 		n.back += n.held - t.burst
 		n.held = t.burst
 	}
-	n.level.frac, _ = mulDiv(n.level.frac, t.period, was.period)
-	n.level.whole = min(n.level.whole, t.burst)
+	n.level = t.converted(n.level, was)
 	n.quiet, n.low = 0, math.MaxInt64
 }
 
@@ -252,7 +262,15 @@ type view struct {
 	held int64
 }
 
-func (n *node) view() view { return view{n.terms, n.level, n.knownAt, n.held} }
+// view is what it knows under a limit, its own or that of one who waited.
+func (n *node) view(l *limiter.Limit) view {
+	v := view{n.terms, n.level, n.knownAt, n.held}
+	if *l != n.limit {
+		v.terms = newTerms(*l, time.Duration(n.sync))
+		v.level = v.converted(v.level, n.terms)
+	}
+	return v
+}
 
 // estimate is how many tokens there are for this node at the instant, and the fraction of one more.
 func (v *view) estimate(now int64) level {

@@ -40,7 +40,7 @@ func (l *Limiter) quick(takes []limiter.Take) bool {
 	all := true
 	for k := range takes {
 		e, t := entries[k], &takes[k]
-		all = all && !e.dead && e.limit == t.Limit
+		all = all && !e.dead && e.node.limit == t.Limit
 		if all {
 			e.node.expire(now)
 			all = e.node.held >= int64(t.N)
@@ -50,7 +50,7 @@ func (l *Limiter) quick(takes []limiter.Take) bool {
 		for k := range takes {
 			e, t := entries[k], &takes[k]
 			e.node.arrive(now, int64(t.N))
-			l.decide(&t.Decision, e, now, t.N, true, limiter.ViaLease)
+			l.decide(&t.Decision, e, &t.Limit, now, t.N, true, limiter.ViaLease)
 			if e.node.held <= e.node.low {
 				l.goOn(e, now)
 			}

@@ -225,7 +225,7 @@ func TestKeyOfAnotherProgram(t *testing.T) {
 		"text":          func(key string) error { return c.Set(t.Context(), key, "hello", 0).Err() },
 		"a list":        func(key string) error { return c.RPush(t.Context(), key, "h", "b").Err() },
 		"another hash":  func(key string) error { return c.HSet(t.Context(), key, "h", "17").Err() },
-		"a long hash":   func(key string) error { return c.HSet(t.Context(), key, "h", strings.Repeat("x", 81)).Err() },
+		"a long hash":   func(key string) error { return c.HSet(t.Context(), key, "h", strings.Repeat("x", 89)).Err() },
 		"no bucket yet": func(key string) error { return c.HSet(t.Context(), key, "other", "1").Err() },
 	} {
 		prefix := fmt.Sprintf("foreign%d", time.Now().UnixNano())

@@ -42,9 +42,9 @@ func TestSpentPartOfALostReplyIsNotRefunded(t *testing.T) {
 	require.Equal(t, int64(1), r.whole)
 }
 
-func newTestNode(t terms) *node {
+func newTestNode() *node {
 	names := 0
-	return newNode(t, int64(time.Second), 0, func() string { names++; return fmt.Sprintf("node%d", names) }, func() uint64 { return 512 })
+	return newNode(limiter.PerSecond(10), time.Second, time.Duration(timeout), 0, func() string { names++; return fmt.Sprintf("node%d", names) }, func() uint64 { return 512 })
 }
 
 // callFor lets a take of a cost wait and returns the call for it.
@@ -52,14 +52,14 @@ func callFor(t *testing.T, n *node, now, cost int64) (request, *waiter) {
 	t.Helper()
 	require.Equal(t, waits, n.arrive(now, cost))
 	w := &waiter{cost: cost}
-	n.waiters = append(n.waiters, w)
+	n.join(w)
 	q, due := n.next(now)
 	require.True(t, due)
 	return q, w
 }
 
 func TestLostReply(t *testing.T) {
-	b, n := &bucket{}, newTestNode(ten)
+	b, n := &bucket{}, newTestNode()
 	n.mean = 3e-9 // three a second
 	q, w := callFor(t, n, 0, 1)
 	require.Equal(t, int64(1), n.sent.spend)
@@ -82,7 +82,7 @@ func TestLostReply(t *testing.T) {
 }
 
 func TestLostRequest(t *testing.T) {
-	b, n := &bucket{}, newTestNode(ten)
+	b, n := &bucket{}, newTestNode()
 	q, _ := callFor(t, n, 0, 1)
 	n.mean = 3e-9
 	n.reply(1000, q.seq, b.acquire(begin, q))
@@ -120,7 +120,7 @@ func TestDuplicateRequests(t *testing.T) {
 		require.Equal(t, first, b.acquire(begin+i*seconds(0.9), q))
 		require.Equal(t, before, b)
 	}
-	n := newTestNode(ten)
+	n := newTestNode()
 	sent, _ := callFor(t, n, 0, 1)
 	n.mean = 3e-9
 	r := reply{grant: 3, level: level{whole: 7}, nodes: 1}
@@ -147,7 +147,7 @@ func TestLateReturnAfterTheRecordWasReaped(t *testing.T) {
 
 // What is held ends at its deadline though the reply that renews it is on its way.
 func TestReplyAfterTheOldDeadline(t *testing.T) {
-	n := newTestNode(ten)
+	n := newTestNode()
 	n.held, n.recorded, n.deadline, n.ack = 5, 5, 10e6, 7
 	n.seq = 7
 	q := n.call(9e6)
@@ -158,12 +158,13 @@ func TestReplyAfterTheOldDeadline(t *testing.T) {
 	require.False(t, n.alive(11e6, epoch), "nor is what was set aside of it")
 	q = n.call(12e6)
 	n.reply(12e6+ten.life*1000, q.seq, reply{grant: 2, level: level{whole: 3}, nodes: 1})
+	n.expire(12e6 + ten.life*1000)
 	require.Zero(t, n.held, "a reply as late as a lease is long leases nothing")
 }
 
 // A node that is told that its record was not there drops what it held: nobody counts it any more.
 func TestResetDropsWhatIsHeld(t *testing.T) {
-	n := newTestNode(ten)
+	n := newTestNode()
 	n.held, n.reserved, n.recorded, n.deadline = 5, 1, 6, 1e12
 	epoch := n.epoch
 	q := n.call(1000)
@@ -180,7 +181,7 @@ func TestRestartWithTheSameName(t *testing.T) {
 		b.acquire(begin, asks("node1", seq+1, seq, 0, 0, 1, 0))
 	}
 	held := b.out
-	n := newTestNode(ten)
+	n := newTestNode()
 	q, w := callFor(t, n, 0, 1)
 	r := b.acquire(begin, q)
 	require.Equal(t, statusStale, r.status)
@@ -267,16 +268,17 @@ func TestClockOfRedisIsSet(t *testing.T) {
 
 // Takes of several tokens are served whole, in order, and what is too little for them is spent by smaller ones.
 func TestCostsAboveOne(t *testing.T) {
-	b, n := &bucket{}, newTestNode(ten)
+	b, n := &bucket{}, newTestNode()
 	var all []*waiter
 	for _, cost := range []int64{4, 4, 4, 1} {
 		require.Equal(t, waits, n.arrive(0, cost))
 		w := &waiter{cost: cost}
 		all = append(all, w)
-		n.waiters = append(n.waiters, w)
+		n.join(w)
 	}
 	q, _ := n.next(0)
-	require.Equal(t, int64(8), q.spend, "not more than the burst")
+	require.Equal(t, int64(13), q.spend, "all of them, though there are only ten")
+	require.Equal(t, []int64{4, 4, 4, 1}, q.costs)
 	n.reply(1000, q.seq, b.acquire(begin, q))
 	for range 2 {
 		if q, due := n.next(1000); due {
@@ -323,8 +325,7 @@ func TestBurstIsLoweredAndRaisedLive(t *testing.T) {
 func (w *world) tellAll(l limiter.Limit) {
 	for _, s := range w.nodes {
 		w.after(w.rng.Int64N(int64(10*time.Millisecond)), func() {
-			to := newTerms(l, w.sync)
-			s.changed = &to
+			s.changed = &l
 		})
 	}
 }

@@ -114,7 +114,7 @@ func TestAnyOrderOfEverything(t *testing.T) {
 		m.level = float64(m.limit.Burst)
 		for range 3 {
 			random := func() uint64 { return rapid.Uint64().Draw(t, "random") }
-			m.nodes = append(m.nodes, newNode(newTerms(m.limit, sync100), int64(sync100), 0, m.name, random))
+			m.nodes = append(m.nodes, newNode(m.limit, sync100, time.Duration(timeout), 0, m.name, random))
 		}
 		some := func() *node { return rapid.SampledFrom(m.nodes).Draw(t, "node") }
 		cost := func() int64 { return rapid.Int64Range(1, min(6, int64(m.limit.Burst))).Draw(t, "cost") }
@@ -134,7 +134,7 @@ func TestAnyOrderOfEverything(t *testing.T) {
 					case taken:
 						m.admit(n, c)
 					case waits:
-						n.waiters = append(n.waiters, &waiter{cost: c})
+						n.join(&waiter{cost: c})
 					}
 				}
 				q, due := n.next(m.now)
@@ -147,7 +147,7 @@ func TestAnyOrderOfEverything(t *testing.T) {
 				case taken:
 					m.aside = append(m.aside, setAside{n, c, epoch})
 				case waits:
-					n.waiters = append(n.waiters, &waiter{cost: c, reserve: true})
+					n.join(&waiter{cost: c, reserve: true})
 				}
 				q, due := n.next(m.now)
 				m.send(n, q, due)
@@ -198,8 +198,8 @@ func TestAnyOrderOfEverything(t *testing.T) {
 				m.settle(n, n.fail(m.now, n.seq))
 			},
 			"a client leaves": func(*rapid.T) {
-				if n := some(); len(n.waiters) > 0 {
-					n.forsake(n.waiters[0])
+				if n := some(); n.waiting > 0 {
+					n.forsake(n.front())
 				}
 			},
 			"time": func(*rapid.T) {

@@ -16,12 +16,11 @@ type entry struct {
 	number   uint64 // entries are locked in its order
 	next     *entry // of the same hash; the shard's lock guards it
 
-	mu    sync.Mutex
-	dead  bool // not in the table any more
-	limit limiter.Limit
-	node  *node
-	err   error  // why the last call failed
-	told  counts // to the observer
+	mu   sync.Mutex
+	dead bool // not in the table any more
+	node *node
+	err  error  // why the last call failed
+	told counts // to the observer
 }
 
 // table finds entries. Its locks are never held while an entry's is taken, but for a try.
@@ -100,7 +99,7 @@ func (s *shard) victim() (v *entry) {
 		if !e.mu.TryLock() {
 			continue
 		}
-		busy := e.node.calling || e.node.reserved > 0 || len(e.node.waiters) > 0
+		busy := e.node.calling || e.node.reserved > 0 || e.node.waiting > 0
 		if busy || v != nil && v.node.last <= e.node.last {
 			e.mu.Unlock()
 			continue

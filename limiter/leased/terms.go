@@ -66,6 +66,15 @@ func mulDiv(a, b, d int64) (q, rem int64) {
 // level is a number of tokens: whole ones, and frac/period of another.
 type level struct{ whole, frac int64 }
 
+// converted is a level under other terms: full is as much as they allow.
+func (t terms) converted(v level, was terms) level {
+	if v.whole >= t.burst {
+		return level{whole: t.burst}
+	}
+	v.frac, _ = mulDiv(v.frac, t.period, was.period)
+	return v
+}
+
 // refilled returns v after elapsed microseconds, at most room whole tokens. What is above room already stays.
 func (t terms) refilled(v level, elapsed, room int64) level {
 	if elapsed <= 0 || v.whole >= room {

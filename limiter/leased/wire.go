@@ -27,8 +27,9 @@ func appendNumbers(b []byte, numbers ...int64) []byte {
 
 // append writes a request as lease.lua reads it.
 func (q *request) append(b []byte) []byte {
-	return appendNumbers(b, q.seq, q.ack, q.kept, q.back, q.want, q.due, q.spend, q.step, q.demand, q.dither,
+	b = appendNumbers(b, q.seq, q.ack, q.kept, q.back, q.want, q.due, q.spend, q.step, q.demand, q.dither,
 		q.rate, q.period, q.burst, q.tick, q.life)
+	return appendNumbers(b, q.costs...)
 }
 
 var (
@@ -36,7 +37,7 @@ var (
 	errForeign = errors.New("the key holds something else")
 )
 
-const replyNumbers = 6
+const replyNumbers = 8
 
 // parseReply reads what lease.lua returns to a request.
 func parseReply(s string, q *request) (r reply, err error) {
@@ -51,7 +52,7 @@ func parseReply(s string, q *request) (r reply, err error) {
 		}
 		v[i] = int64(f)
 	}
-	r = reply{status: v[0], grant: v[1], level: level{v[2], v[3]}, wait: v[4], nodes: v[5]}
+	r = reply{status: v[0], grant: v[1], level: level{v[2], v[3]}, wait: v[4], nodes: v[5], room: v[6], ends: v[7]}
 	switch {
 	case r.status == statusForeign:
 		return reply{}, errForeign

@@ -39,7 +39,7 @@ type world struct {
 	settle func(n *simNode, cost int64, ok bool) // sees every decision; nil: nobody
 }
 
-type faultCounts struct{ repeats, stale, late, resets int64 }
+type faultCounts struct{ repeats, stale, late, overdue, resets, expired int64 }
 
 // network is how messages travel.
 type network struct {
@@ -55,7 +55,9 @@ type simNode struct {
 	dead     bool
 	came     int64
 	went     int64
-	changed  *terms
+	changed  *limiter.Limit
+	sync     time.Duration
+	wakes    int64 // stopped until: it sees nothing, and everything that came for it then
 	longest  int64 // of its round trips
 	lateness       // of those it was before
 }
@@ -116,7 +118,7 @@ func newWorld(t testing.TB, seed uint64, n int, l limiter.Limit, sync time.Durat
 		clock: func(now int64) int64 { return 1_800_000_000_000_000 + now/1000 },
 	}
 	for k := range n {
-		s := &simNode{w: w, k: k}
+		s := &simNode{w: w, k: k, sync: sync}
 		s.reboot()
 		w.nodes = append(w.nodes, s)
 	}
@@ -132,7 +134,7 @@ func (s *simNode) reboot() {
 	if s.node != nil {
 		s.lateness.raise(s.counted.lateness)
 	}
-	s.node = newNode(newTerms(s.w.limit, s.w.sync), int64(s.w.sync), s.w.now, s.w.name, s.w.rng.Uint64)
+	s.node = newNode(s.w.limit, s.sync, time.Duration(timeout), s.w.now, s.w.name, s.w.rng.Uint64)
 }
 
 func (w *world) after(d int64, run func()) {
@@ -182,7 +184,7 @@ func (s *simNode) arrive(cost int64) {
 	case taken:
 		s.admit(cost)
 	case waits:
-		s.waiters = append(s.waiters, &waiter{cost: cost})
+		s.join(&waiter{cost: cost})
 	default:
 		s.decided(cost, false)
 	}
@@ -209,7 +211,7 @@ func (s *simNode) idleCheck() {
 		s.ask(s.idle(s.w.now))
 		s.check()
 	}
-	s.w.after(int64(s.w.sync), s.idleCheck)
+	s.w.after(int64(s.sync), s.idleCheck)
 }
 
 // ask sends a call over the network.
@@ -237,12 +239,21 @@ func (s *simNode) ask(q request, due bool) {
 			if w.rng.Float64() < w.net.loseReply || w.now < s.cut {
 				return
 			}
-			arrive := func() {
-				if s.node != me || s.dead {
+			var arrive func()
+			arrive = func() {
+				switch {
+				case s.node != me:
+					return
+				case s.dead: // it finds what came when it goes on; where there are no delays it is lost
+					if w.net.median > 0 {
+						w.after(s.wakes-w.now, arrive)
+					}
 					return
 				}
 				if !me.calling || me.sent.seq != q.seq {
 					w.ran.late++
+				} else if me.overdue(w.now) {
+					w.ran.overdue++
 				} else {
 					s.longest = max(s.longest, w.now-sent)
 				}
@@ -263,12 +274,18 @@ func (s *simNode) ask(q request, due bool) {
 		}
 	}
 	if me.calling {
-		w.after(timeout, func() {
-			if s.node == me && !s.dead {
+		var giveUp func()
+		giveUp = func() {
+			switch {
+			case s.node != me:
+			case s.dead:
+				w.after(s.wakes-w.now, giveUp)
+			default:
 				s.settle(s.fail(w.now, q.seq))
 				s.check()
 			}
-		})
+		}
+		w.after(timeout, giveUp)
 	}
 }
 
@@ -284,6 +301,10 @@ func (s *simNode) settle(done []*waiter) {
 
 // script runs the model and checks its invariant.
 func (w *world) script(q request) reply {
+	if w.bucket.seen && w.clock(w.now) >= w.bucket.expires {
+		w.bucket = &bucket{}
+		w.ran.expired++
+	}
 	own, known := w.bucket.records[q.id]
 	switch {
 	case known && own.seq == q.seq:
