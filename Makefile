@@ -63,10 +63,11 @@ tidy:
 test:
 	$(call each,go test -race -count=1 ./...)
 
-## bench-once: tests without the race detector, which hides allocations, and every benchmark once, so that none rots, in the modules that have some
+## bench-once: the tests that the race detector hides something from, such as allocations, without it, and every benchmark once
 bench-once: MODULES = . ./benchmarks ./observe/otelobserve
 bench-once:
-	$(call each,go test -count=1 -short -bench . -benchtime 1x ./...)
+	$(call each,tests=$$(for d in $$(go list -f '{{.Dir}}' ./...); do ls $$d/*race_off_test.go 2>/dev/null; done | xargs -r dirname | sort -u); \
+		[ -z "$$tests" ] || go test -count=1 -short $$tests; go test -short -run '^$$' -bench . -benchtime 1x ./...)
 
 ## fuzz: every fuzz target for FUZZTIME (3s) each
 fuzz:

@@ -110,7 +110,11 @@ func (p *Pass) Broke(written int) {
 	if written == 0 && v.r.Context().Err() == nil {
 		written = http.StatusInternalServerError
 	}
-	v.release(v.result(written))
+	r := v.result(written)
+	if r == limiter.ResultSucceeded {
+		r = limiter.ResultFailed // whatever it had written before
+	}
+	v.release(r)
 	v.endRecords(false)
 	v.settle(written)
 	v.done()
