@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -207,7 +206,7 @@ func TestRaisedLimit(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 		time.AfterFunc(time.Minute, cancel)
 		_, _, err = call(ctx, tr, http.MethodGet, "https://a.example/", "b", nil)
-		require.True(t, errors.Is(err, context.Canceled))
+		require.ErrorIs(t, err, context.Canceled)
 		limit = limiter.PerSecond(10)
 		start := time.Now()
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
