@@ -79,7 +79,9 @@ func Build(doc *Document, deps Deps) (middleware.Config, Findings) {
 	b := &builder{doc: doc, deps: deps}
 	cfg := b.config()
 	if b.found.Err() == nil {
-		b.tryGuard(b.withStandIns(cfg))
+		if g := b.tryGuard(b.withStandIns(cfg)); g != nil {
+			b.waitingPages(g)
+		}
 	}
 	// Limiters are made last: one that is made for a document which is then refused would be there to stay.
 	if b.found.Err() == nil {

@@ -51,7 +51,7 @@ func (b *builder) handler(at string, p *Policy, h *Handler) degrade.Handler {
 			URL: h.Redirect.To, Status: h.Redirect.Status, Return: h.Redirect.Return, NoRetryAfter: h.Redirect.NoRetryAfter,
 		})))
 	case h.Shed != nil:
-		return b.shed(at, h.Shed)
+		return b.shed(at, p, h.Shed)
 	case h.Flag != nil:
 		return b.within(at, h.Flag.Limit, degrade.Flag())
 	case h.Func != nil:
@@ -265,9 +265,13 @@ func (f *meteredFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *builder) shed(at string, s *Shed) degrade.Handler {
+func (b *builder) shed(at string, p *Policy, s *Shed) degrade.Handler {
 	by, ok := b.keyOf(at+".by", s.By)
 	if !ok {
+		return nil
+	}
+	if by == nil && !slices.ContainsFunc(p.Key, func(e string) bool { return e != "global" && e != "route" }) {
+		b.add(false, at, MissingField, "Say who is told apart, such as by: ip.", "the key of the policy is the same for all, who would be shed together")
 		return nil
 	}
 	class := registered(b, at+".class", s.Class, b.deps.Classes, "class")

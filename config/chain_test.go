@@ -80,6 +80,7 @@ func TestChainFindings(t *testing.T) {
 		"{static: {contents: [{type: html, body: a}]}}":               {"policies[0].degrade[0].static invalid_value"},
 		"{static: {contents: [{type: text/html, file: up.html}]}}":    {"policies[0].degrade[0].static invalid_value"},
 		"{redirect: {to: 'ftp://x'}}":                                 {"policies[0].degrade[0].redirect invalid_value"},
+		"{redirect: {to: /wait}}":                                     {"policies[0].degrade[0].redirect.to no_effect"},
 		"{shed: {class: x}}":                                          {"policies[0].degrade[0].shed.class unknown_name"},
 		"{shed: {class: tier, default: critical}}":                    {"policies[0].degrade[0].shed.class conflict"},
 		"{shed: {routes: {crit: [GET /x]}}}":                          {"policies[0].degrade[0].shed.routes.crit invalid_value"},
@@ -92,6 +93,19 @@ func TestChainFindings(t *testing.T) {
 		for _, f := range found {
 			require.NotRegexp(t, `[a-z][A-Z]|degrade: |MaxPage|invalid$`, f.Message, chain)
 		}
+	}
+	for text, want := range map[string][]string{
+		"{name: a, key: global, limit: 1/d, degrade: shed}":                                                   {"policies[0].degrade[0].shed missing_field"},
+		"{name: a, key: [global, route], limit: 1/d, degrade: shed}":                                          {"policies[0].degrade[0].shed missing_field"},
+		"{name: a, key: global, limit: 1/d, degrade: {shed: {by: ip}}}":                                       nil,
+		"{name: a, key: ip, limit: 1/d, exempt: {routes: [/wait]}, degrade: {redirect: {to: '/wait?x=1#y'}}}": nil,
+		"{name: a, key: ip, limit: 1/d, match: {routes: [/shop/]}, degrade: {redirect: {to: /wait}}}":         nil,
+		"{name: a, stage: identity, key: user, limit: 1/d, degrade: {redirect: {to: /wait}}}":                 {"policies[0].degrade[0].redirect.to no_effect"},
+		"{name: a, key: ip, limit: 1/d, degrade: {redirect: {to: 'https://example.com/wait'}}}":               nil,
+		"{name: a, key: ip, in_flight: 1, mode: local}":                                                       {"policies[0].mode no_effect"},
+	} {
+		_, found := config.Build(parsed(t, "version: 1\npolicies: ["+text+"]"), chainDeps(t))
+		require.ElementsMatch(t, want, ids(found), "%s: %v", text, found)
 	}
 	for name, field := range map[string]string{"flag": "limit", "read_only": "limit", "static": "contents", "redirect": "to"} {
 		_, found := config.Parse([]byte("version: 1\npolicies: [{name: a, degrade: " + name + "}]"))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -98,10 +99,34 @@ var fieldNames = map[string]string{
 	"Messages": "messages", "Adaptive": "adaptive", "Adjust": "schedule",
 }
 
+// waitingPages warns of redirects to a page that the policy limits itself: whoever is sent there is refused.
+func (b *builder) waitingPages(g *middleware.Guard) {
+	for i := range b.doc.Policies {
+		p := &b.doc.Policies[i]
+		for k := range p.Degrade {
+			to := p.Degrade[k].Redirect
+			if to == nil || !strings.HasPrefix(to.To, "/") {
+				continue
+			}
+			r := probeRequest()
+			target, err := url.Parse(to.To)
+			if err != nil {
+				continue
+			}
+			r.URL, r.RequestURI = &url.URL{Path: target.Path, RawPath: target.RawPath, RawQuery: target.RawQuery}, target.RequestURI()
+			v, err := g.Stage(p.Stage).Peek(r)
+			if err == nil && slices.ContainsFunc(v.Policies, func(s middleware.Standing) bool { return s.Policy == p.Name }) {
+				b.add(true, fmt.Sprintf("policies[%d].degrade[%d].redirect.to", i, k), NoEffect, fmt.Sprintf("Exempt it: exempt: {routes: [%q]}.", target.Path),
+					"the policy limits %s too: who is sent there is refused there", target.Path)
+			}
+		}
+	}
+}
+
 // tryGuard asks a guard that is thrown away what it thinks of cfg.
-func (b *builder) tryGuard(cfg middleware.Config) {
+func (b *builder) tryGuard(cfg middleware.Config) *middleware.Guard {
 	cfg.Observer, cfg.Logger = nil, slog.New(slog.DiscardHandler)
-	_, err := middleware.New(cfg)
+	g, err := middleware.New(cfg)
 	for _, e := range split(err) {
 		path, message := "", e.Error()
 		var pe *middleware.PolicyError
@@ -127,4 +152,5 @@ func (b *builder) tryGuard(cfg middleware.Config) {
 		}
 		b.bad(path, InvalidPolicy, "%s", inDocument(strings.TrimPrefix(message, "middleware: ")))
 	}
+	return g
 }

@@ -29,6 +29,9 @@ func (b *builder) mode(at string, p *Policy) {
 			b.add(false, at+".mode", Conflict, "Name a store on Redis.", "leases are taken from Redis, and the store is in memory")
 		}
 	}
+	if p.Mode != "" && p.Limit == "" && p.Adaptive == nil {
+		b.add(true, at+".mode", NoEffect, "Leave it out.", "mode says where a limit is counted, and the policy has none")
+	}
 	if p.Sync != nil && mode != "leased" {
 		b.bad(at+".sync", Conflict, "sync belongs to mode leased")
 	}
