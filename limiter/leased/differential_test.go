@@ -159,3 +159,36 @@ func TestScriptIsTheModel(t *testing.T) {
 	}
 	require.Positive(t, min(seen[statusOK], seen[statusReset], seen[statusStale]))
 }
+
+// A field that is not ours is found before anything is written, and what is out is what its records say: a script that once failed
+// half-way costs nothing for good.
+func TestForeignFieldsAndHealing(t *testing.T) {
+	c, s := redistest.Shared(t).Client(), timed(t)
+	key := fmt.Sprintf("heals:%d", time.Now().UnixNano())
+	run := func(at int64, q request) reply {
+		t.Helper()
+		text, err := s.Run(t.Context(), c, []string{key, key + ":kept"}, q.id, q.append(nil), at/1_000_000, at%1_000_000).Text()
+		require.NoError(t, err)
+		r, err := parseReply(text, &q)
+		if err != nil {
+			require.ErrorIs(t, err, errForeign)
+			return reply{status: statusForeign}
+		}
+		return r
+	}
+	require.Equal(t, int64(3), run(begin, asks("dead", 1, 0, 0, 0, 3, 0)).grant)
+	require.Equal(t, int64(2), run(begin+seconds(4), asks("b", 1, 0, 0, 0, 2, 0)).grant)
+	require.NoError(t, c.HSet(t.Context(), key, "note", "hello").Err())
+	was := c.HGetAll(t.Context(), key).Val()
+	later := begin + ten.life
+	for i := range int64(3) {
+		require.Equal(t, statusForeign, run(later+i, asks("a", 1, 0, 0, 0, 1, 1)).status)
+		require.Equal(t, was, c.HGetAll(t.Context(), key).Val(), "nothing was written")
+	}
+	require.NoError(t, c.HDel(t.Context(), key, "note", "dead").Err()) // as if it had been, and the rest not
+	run(later+3, asks("a", 1, 0, 0, 0, 1, 1))
+	b := stored(t, c, key)
+	require.Equal(t, int64(2), b.out, "b's")
+	require.Equal(t, int64(1), b.nodes)
+	require.Equal(t, begin+seconds(4)+ten.life, b.latest)
+}

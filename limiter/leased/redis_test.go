@@ -121,6 +121,32 @@ func TestNothingIsLeft(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
+// Processes that differ in Sync share a key, and it lives as long as the longest lease of it whoever asked last.
+func TestKeysOutliveLeasesOfAnySync(t *testing.T) {
+	c := redistest.Shared(t).Client()
+	prefix := fmt.Sprintf("sync%d", time.Now().UnixNano())
+	long := open(t, leased.Config{Prefix: prefix, Timeout: 500 * time.Millisecond, Sync: 10 * time.Second})
+	short := open(t, leased.Config{Prefix: prefix, Timeout: 500 * time.Millisecond, Sync: 10 * time.Millisecond})
+	limit := limiter.PerSecond(1_000_000)
+	take := func(l *leased.Limiter) {
+		d, err := l.Allow(t.Context(), alice, limit, 1)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	}
+	for long.Stats().Held == 0 {
+		take(long)
+	}
+	key := alice.Render(prefix, "lease")
+	before := c.PTTL(t.Context(), key).Val()
+	require.Greater(t, before, 50*time.Second)
+	for range 3 {
+		take(short)
+		require.Greater(t, c.PTTL(t.Context(), key).Val(), 45*time.Second)
+	}
+	require.Positive(t, long.Stats().Held)
+	require.NoError(t, long.Close())
+}
+
 func TestServerForgetsTheScript(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client()
