@@ -180,7 +180,7 @@ func TestNodesOfDifferentSyncs(t *testing.T) {
 		}
 		on := func(_, k int, now int64) float64 { // in turns, with pauses
 			if now := now / int64(350*time.Millisecond); now%cycle < 4 && (now+int64(run)/3)%4 == int64(k) {
-				return 1.5
+				return 0.7
 			}
 			return 0
 		}
