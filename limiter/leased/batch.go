@@ -195,7 +195,7 @@ func (l *Limiter) setAside(ctx context.Context, parts []part, shadow bool, until
 	}
 	for i := range parts {
 		p := &parts[i]
-		if p.shadow != shadow || p.w == nil {
+		if p.shadow != shadow || p.spent || p.w == nil {
 			continue
 		}
 		var err error

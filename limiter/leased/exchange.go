@@ -200,13 +200,13 @@ func (n *node) reply(now, seq int64, r reply) (settled []*waiter) {
 	if n.held > 0 {
 		n.low = n.held / 4
 	}
-	settled = n.serve(now, ready)
+	settled = n.serve(ready)
 	return append(settled, n.refuse(now, r)...)
 }
 
 // serve settles those who can have what they wait for: those of the call first, in order, from tokens to be spent at once and
 // from what is held.
-func (n *node) serve(now, ready int64) (settled []*waiter) {
+func (n *node) serve(ready int64) (settled []*waiter) {
 	seq := n.sent.seq
 	for _, others := range []bool{false, true} {
 		for _, w := range n.waiters {

@@ -37,8 +37,11 @@ func (s *modelStore) set(change func()) {
 }
 
 func (s *modelStore) lease(_ context.Context, key string, q *request) (reply, error) {
-	if s.delay > 0 {
-		time.Sleep(s.delay)
+	s.mu.Lock()
+	delay := s.delay
+	s.mu.Unlock()
+	if delay > 0 {
+		time.Sleep(delay)
 	}
 	s.mu.Lock()
 	if s.away || s.closed {
@@ -65,8 +68,8 @@ func (s *modelStore) lease(_ context.Context, key string, q *request) (reply, er
 		panic(fmt.Sprintf("%+v", b))
 	}
 	s.mu.Unlock()
-	if s.delay > 0 {
-		time.Sleep(s.delay)
+	if delay > 0 {
+		time.Sleep(delay)
 	}
 	if deaf {
 		time.Sleep(s.timeout())

@@ -213,3 +213,29 @@ func TestShadowTakesThatCannotBeDecided(t *testing.T) {
 		})
 	}
 }
+
+// A lease that ends while the last of a group is waited for is asked for again; what was spent meanwhile stays spent once.
+func TestGroupIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &modelStore{delay: 5 * time.Millisecond}
+		l := onModel(t, s, Config{})
+		limit, narrow := limiter.PerSecond(1000), limiter.Per(10, time.Hour)
+		for range 30 {
+			allow(t, l, limit, 5)
+			time.Sleep(5 * time.Millisecond)
+		}
+		e := l.table.get(&alice, l.table.hash(&alice))
+		e.mu.Lock()
+		require.Positive(t, e.node.held)
+		e.node.low, e.node.deadline = -1, l.now()+int64(time.Millisecond)
+		e.mu.Unlock()
+		takes := []limiter.Take{{Key: alice, Limit: limit, N: 1}, {Key: bob, Limit: narrow, N: 1}}
+		ok, err := l.AllowAll(t.Context(), time.Time{}, takes)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Positive(t, l.Stats().Stranded, "it did end")
+		d, err := l.Allow(t.Context(), bob, narrow, 9)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	})
+}

@@ -27,12 +27,15 @@ type Config struct {
 	// digits, '_', '.' and '-', at most 64. Empty: keys begin with the policy.
 	Prefix string
 	// Sync is how much demand a lease is to cover, and so how often a process asks for a busy key: 10 ms…10 s; zero: 100 ms.
-	// Leases live five times as long, and at least a second: so long a process that dies keeps what it held.
+	// Leases live five times as long, and at least a second: so long a process that dies keeps what it held. Processes that
+	// share keys may differ in it.
 	Sync time.Duration
-	// Timeout bounds a call to Redis in all, and how long a decision may wait for one. Zero: 50 ms; at most half a lease's life.
+	// Timeout bounds a call to Redis in all: an answer that is later is none. A decision waits for the call under way and for its
+	// own, so twice as long at most. Zero: 50 ms; at most half a lease's life.
 	Timeout time.Duration
 	// MaxKeys bounds the keys this process knows of. Beyond it those that were not asked for give back what they hold and are
-	// forgotten. Zero: 100,000.
+	// forgotten. It is soft: keys are looked for in 64 parts, so up to 64 more may be known, and all that are being decided just
+	// now. Zero: 100,000.
 	MaxKeys int
 	// Observer sees an EventStore for each call to Redis, and for each policy that is in use an EventLease about every Sync and
 	// a last one when there are no leases any more; nil: nobody.
@@ -153,7 +156,7 @@ func (l *Limiter) Serves(limit limiter.Limit) error {
 }
 
 // Close gives back what is held, within one time-out, and makes every later call fail with [limiter.ErrClosed]. It waits for
-// calls under way, and leaves no goroutine. What cannot be given back comes back when its lease ends. It may be called more
+// calls and groups under way, and leaves no goroutine. What cannot be given back comes back when its lease ends. It may be called more
 // than once, and does not close the client that New was given.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {

@@ -44,7 +44,8 @@ func TestSpentPartOfALostReplyIsNotRefunded(t *testing.T) {
 
 func newTestNode() *node {
 	names := 0
-	return newNode(limiter.PerSecond(10), time.Second, time.Duration(timeout), 0, func() string { names++; return fmt.Sprintf("node%d", names) }, func() uint64 { return 512 })
+	name := func() string { names++; return fmt.Sprintf("node%d", names) }
+	return newNode(limiter.PerSecond(10), time.Second, time.Duration(timeout), 0, name, func() uint64 { return 512 })
 }
 
 // callFor lets a take of a cost wait and returns the call for it.

@@ -169,3 +169,29 @@ func TestSmallBuckets(t *testing.T) {
 		}
 	}
 }
+
+// Takes of many costs: a call asks for all who wait, and large takes are not starved by small ones.
+func TestMixedCosts(t *testing.T) {
+	l, d := limiter.PerSecond(2000), 10*time.Second
+	for times, of := range map[string]func(n, k int, now int64) float64{"x0.95": even(0.95), "x2": even(2), "skewed x2": skewed(2, first)} {
+		t.Run(times, func(t *testing.T) {
+			w := newWorld(t, 8, 10, l, sync100, network{median: 250 * time.Microsecond})
+			came, went := map[int64]int{}, map[int64]int{}
+			w.settle = func(_ *simNode, cost int64, ok bool) {
+				if came[cost]++; ok {
+					went[cost]++
+				}
+			}
+			const mean = 5
+			few := func(n, k int, now int64) float64 { return of(n, k, now) / mean }
+			w.demand(few, func() int64 { return 1 + 8*w.rng.Int64N(2) }, d)
+			w.runUntil(d)
+			r := w.result(d)
+			part := func(cost int64) float64 { return float64(went[cost]) / float64(came[cost]) }
+			t.Logf("%v; of 1 %.2f, of 9 %.2f", r, part(1), part(9))
+			require.LessOrEqual(t, r.over, float64(l.Rate)*r.longest.Seconds()+1)
+			require.GreaterOrEqual(t, r.use, 0.9)
+			require.Greater(t, part(9), 0.3*part(1))
+		})
+	}
+}

@@ -99,7 +99,7 @@ func TestStoppedBeforeItPasses(t *testing.T) {
 		e.mu.Lock()
 		l.join(e, l.now(), w)
 		e.mu.Unlock()
-		time.Sleep(10 * time.Millisecond)
+		<-w.done
 		require.Equal(t, taken, w.verdict)
 		time.Sleep(50 * time.Millisecond)
 		_, err := l.wait(t.Context(), e, w, time.Now())
@@ -124,7 +124,8 @@ func TestWaitsEnd(t *testing.T) {
 		require.Equal(t, 7*time.Millisecond, time.Since(begin))
 		begin = time.Now()
 		takes := []limiter.Take{
-			{Key: alice, Limit: limiter.PerSecond(10), N: 1}, {Key: bob, Limit: limiter.PerSecond(10), N: 1},
+			{Key: alice, Limit: limiter.PerSecond(10), N: 1},
+			{Key: bob, Limit: limiter.PerSecond(10), N: 1},
 			{Key: limiter.Key{Space: "shadow"}, Limit: limiter.PerSecond(10), N: 1, Shadow: true},
 		}
 		_, err = l.AllowAll(t.Context(), time.Time{}, takes)
