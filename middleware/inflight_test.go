@@ -20,7 +20,7 @@ import (
 	"github.com/spillway-go/spillway/middleware"
 )
 
-// The bound is never passed, with refusals by other policies, panics, cancelled requests and updates in between, and
+// RACE-03, RACE-04: the bound is never passed, with refusals by other policies, panics, cancelled requests and updates in between, and
 // nothing is left of it afterwards.
 func TestInFlightIsNeverPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

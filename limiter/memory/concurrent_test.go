@@ -54,7 +54,7 @@ func TestOneKeyExact(t *testing.T) {
 	}
 }
 
-// All of splitting, expiry, merging, overflow, refunds and groups at once, with time standing still for the keys that
+// RACE-09: all of splitting, expiry, merging, overflow, refunds and groups at once, with time standing still for the keys that
 // are counted: each of them admits its quota exactly.
 func TestTableUnderFire(t *testing.T) {
 	const counted = 300
