@@ -41,7 +41,7 @@ func (l *Limiter) Allow(ctx context.Context, key limiter.Key, limit limiter.Limi
 		now := l.now()
 		switch e.node.arrive(now, int64(n)) {
 		case taken:
-			v := e.node.view(&limit)
+			v := e.node.view()
 			if e.node.held <= e.node.low {
 				l.goOn(e, now)
 			}
@@ -223,7 +223,7 @@ func (l *Limiter) look(ctx context.Context, e *entry, limit limiter.Limit) (d li
 
 // decide fills in a decision about n units under a limit from what is known. e is locked.
 func (l *Limiter) decide(d *limiter.Decision, e *entry, limit *limiter.Limit, now int64, n int, ok bool, via limiter.Via) {
-	known := e.node.view(limit)
+	known := e.node.viewUnder(limit)
 	v := known.estimate(now)
 	if !ok && v.whole >= int64(n) { // the rest is the share of others
 		v = level{whole: int64(n) - 1}

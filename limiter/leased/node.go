@@ -262,9 +262,11 @@ type view struct {
 	held int64
 }
 
-// view is what it knows under a limit, its own or that of one who waited.
-func (n *node) view(l *limiter.Limit) view {
-	v := view{n.terms, n.level, n.knownAt, n.held}
+func (n *node) view() view { return view{n.terms, n.level, n.knownAt, n.held} }
+
+// viewUnder is what it knows under a limit, its own or that of one who waited.
+func (n *node) viewUnder(l *limiter.Limit) view {
+	v := n.view()
 	if *l != n.limit {
 		v.terms = newTerms(*l, time.Duration(n.sync))
 		v.level = v.converted(v.level, n.terms)

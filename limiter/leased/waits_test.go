@@ -140,7 +140,7 @@ func TestWaitsEnd(t *testing.T) {
 func TestCloseGivesBackWhatIsUnderWay(t *testing.T) {
 	for name, shadow := range map[string]bool{"groups": false, "groups with shadows": true} {
 		t.Run(name, func(t *testing.T) {
-			for run := range 60 {
+			for run := range 25 {
 				synctest.Test(t, func(t *testing.T) {
 					s := &modelStore{delay: 300 * time.Microsecond}
 					l := onModel(t, s, Config{})
