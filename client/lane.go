@@ -39,7 +39,8 @@ type lane struct {
 	departures uint64
 	takes      time.Duration // until an answer comes, the longest of late
 	told       []told
-	trying     bool // after a refusal: one at a time
+	trying     bool   // after a refusal: one at a time
+	refused    uint64 // of departures, those before a refusal was known
 	paused     time.Time
 	refusals   int // in a row
 	tokens     float64

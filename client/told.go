@@ -84,6 +84,8 @@ func (l *lane) answered(f *flight, status int, a *advice, now time.Time) (pause 
 	l.underWay--
 	defer l.signal()
 	l.takes = max(min(now.Sub(f.at), mostTrial), l.takes-l.takes/8)
+	// What left before the last refusal was known tells nothing of what has been refused since.
+	later := f.number > l.refused
 	pause, refused = l.pauseLocked(status, a)
 	pause = min(pause, c.MaxPause)
 	switch {
@@ -93,16 +95,23 @@ func (l *lane) answered(f *flight, status int, a *advice, now time.Time) (pause 
 		l.toldLocked(a, f, refused, pause, now)
 	case !refused:
 		// Of what has run out, it does not tell any more.
-		l.told = slices.DeleteFunc(l.told, func(t told) bool { return !now.Before(t.until) })
+		l.told = slices.DeleteFunc(l.told, func(t told) bool { return !f.at.Before(t.until) })
 	}
-	l.trying = refused || l.trying && status >= http.StatusInternalServerError
-	if refused {
+	switch {
+	case refused:
+		l.tryLocked()
 		l.pauseForLocked(pause, now)
-	} else if status < http.StatusBadRequest {
-		l.refusals = 0
+	case later:
+		l.trying = l.trying && status >= http.StatusInternalServerError
+		if status < http.StatusBadRequest {
+			l.refusals = 0
+		}
 	}
 	return pause, refused
 }
+
+// tryLocked lets one request at a time go until one that leaves from now on is answered.
+func (l *lane) tryLocked() { l.trying, l.refused = true, l.departures }
 
 func (l *lane) toldLocked(a *advice, f *flight, refused bool, pause time.Duration, now time.Time) {
 	c := &l.t.config
@@ -112,7 +121,7 @@ func (l *lane) toldLocked(a *advice, f *flight, refused bool, pause time.Duratio
 	l.told = make([]told, 0, mostBounds)
 	for _, b := range a.bounds {
 		window := b.span
-		if b.left == 0 && refused && a.hasRetry {
+		if b.left == 0 && refused && a.retry > 0 {
 			window = pause // Retry-After goes before the window of the fields
 		}
 		t := told{name: b.name, said: b.left, read: now, until: now.Add(min(window, c.MaxPause)), left: b.left/replicas - others}
@@ -150,7 +159,7 @@ func (l *lane) pauseLocked(status int, a *advice) (time.Duration, bool) {
 	case http.StatusServiceUnavailable:
 		return a.retry, a.hasRetry
 	case http.StatusForbidden: // as GitHub says it
-		if !a.hasRetry && spent == 0 {
+		if a.retry == 0 && spent == 0 {
 			return 0, false
 		}
 	default:
@@ -158,7 +167,7 @@ func (l *lane) pauseLocked(status int, a *advice) (time.Duration, bool) {
 	}
 	l.refusals = min(l.refusals+1, 16)
 	switch {
-	case a.hasRetry:
+	case a.retry > 0: // no wait at all is none that is named: others would go on at once and be refused
 		return a.retry, true
 	case spent > 0:
 		return spent, true
@@ -178,7 +187,7 @@ func (l *lane) lost() {
 // pauseFor closes the destination, for longer if it is already.
 func (l *lane) pauseFor(d time.Duration, now time.Time) {
 	l.mu.Lock()
-	l.trying = true
+	l.tryLocked()
 	l.pauseForLocked(d, now)
 	l.mu.Unlock()
 }
