@@ -39,8 +39,9 @@
 // # What answers say
 //
 //   - Retry-After with 429, 503 or 403, in seconds or as a date, which is counted from the answer's own Date: nothing is sent
-//     for that key until then. Without it, or with no wait in it, a 429 or 403 waits until the fields below say that something is left, or, for a 429,
-//     for half a second to a second, doubled each time up to a minute. Then one request tries, and the others wait for its answer.
+//     for that key until then. Without it, or with no wait in it, a 429 or 403 waits until the fields below say that something
+//     is left, or, for a 429, for half a second to a second, doubled each time up to a minute. Then one request tries, and the
+//     others wait for its answer.
 //   - RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11, RateLimit of draft -07, RateLimit-Limit,
 //     -Remaining and -Reset of draft -06, X-RateLimit-* and X-Rate-Limit-*: no more is sent than they say is left, less what was
 //     under way meanwhile and may not have been counted. Below [Config].PaceBelow of the quota the rest is spread evenly.

@@ -19,8 +19,9 @@ import (
 const (
 	// fullTokens is how many retries a destination has at most to spend.
 	fullTokens = 10
-	// drained is the most that is read of a body that nobody wants, in bytes, so that its connection can be used again.
-	drained = 64 << 10
+	// drained is the largest body that nobody wants and that is read all the same, in bytes, so that its connection can be used
+	// again: what has as a rule come with the header.
+	drained = 4 << 10
 )
 
 // exchange is one request with all its attempts.
@@ -261,9 +262,9 @@ func (l *lane) spend() bool {
 	return true
 }
 
-// drain ends a response nobody wants.
+// drain ends a response nobody wants. What is large or of unknown size may never end, and costs its connection instead.
 func drain(res *http.Response) {
-	if res.ContentLength <= drained {
+	if res.ContentLength >= 0 && res.ContentLength <= drained {
 		_, _ = io.CopyN(io.Discard, res.Body, drained)
 	}
 	_ = res.Body.Close()

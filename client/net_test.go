@@ -41,9 +41,9 @@ func server(t *testing.T, h http.HandlerFunc) (url string, connections *atomic.I
 	return s.URL, connections, rt
 }
 
-// Answers that are given up are read to their end, so a retry uses the same connection; a long one is not.
+// Answers that are given up are read to their end if they are short and say so, and a retry uses the same connection.
 func TestConnectionsAreUsedAgain(t *testing.T) {
-	for length, most := range map[int]int64{0: 1, 100: 1, 60_000: 1, 10_000_000: 41} {
+	for length, most := range map[int]int64{0: 1, 100: 1, 2000: 1, 10_000_000: 41} {
 		t.Run(fmt.Sprint(length), func(t *testing.T) {
 			var n atomic.Int64
 			url, connections, rt := server(t, func(w http.ResponseWriter, r *http.Request) {

@@ -214,8 +214,16 @@ func (u *turn) paused(ctx context.Context) (pause time.Duration, err error) {
 	if u.t.config.Pauses == nil {
 		return 0, nil
 	}
+	until := u.until
+	if soon := time.Now().Add(settleTimeout); !u.t.config.Strict && soon.Before(until) {
+		until = soon
+	}
 	for try := 0; ; try++ {
-		pause, err = u.t.config.Pauses.Paused(ctx, u.key)
+		func() {
+			bounded, cancel := by(ctx, until)
+			defer cancel()
+			pause, err = u.t.config.Pauses.Paused(bounded, u.key)
+		}()
 		switch {
 		case err == nil:
 			return pause, nil
@@ -228,6 +236,17 @@ func (u *turn) paused(ctx context.Context) (pause time.Duration, err error) {
 			return 0, err
 		}
 	}
+}
+
+// by is ctx with a deadline, where its own is later.
+func by(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok && !deadline.After(until.Add(1)) {
+		return ctx, func() {}
+	}
+	if time.Until(until) > limiter.MaxPeriod {
+		return ctx, func() {} // that is none
+	}
+	return context.WithDeadline(ctx, until)
 }
 
 // again waits before a store that was away is asked once more.
@@ -256,13 +275,15 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 			return at, back, u.late(ctx, ReasonQuota)
 		}
 		take.MaxDelay = left
-		d, err := u.t.ask(ctx, &take)
+		d, err := u.ask(ctx, &take)
 		if err == nil && u.t.config.Strict && d.Via == limiter.ViaFallback {
 			err = errSubstitute
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return at, back, ctx.Err()
+		case err != nil && !time.Now().Before(u.until):
+			return at, back, u.limited(ReasonUnavailable, 0, err)
 		case errors.Is(err, limiter.ErrUnavailable) && !u.t.config.Strict:
 			at, err := u.share()
 			return at, back, err
@@ -297,6 +318,13 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 			return at, back, err
 		}
 	}
+}
+
+// ask asks the Limiter, for no longer than the request may wait.
+func (u *turn) ask(ctx context.Context, take *limiter.Take) (limiter.Decision, error) {
+	ctx, cancel := by(ctx, u.until)
+	defer cancel()
+	return u.t.ask(ctx, take)
 }
 
 func (u *turn) booked(delay time.Duration) time.Time {
