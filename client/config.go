@@ -64,8 +64,8 @@ type Config struct {
 	Breaker Breaker
 
 	// MaxDestinations is how many keys have a line, a breaker and a memory of their own; zero: 1024. Idle ones make room.
-	// While none is idle, newcomers share one line, without a breaker, and what one of them is told counts for all. Their
-	// limits are their own all the same.
+	// While none is idle, newcomers share one line, without a breaker, and what one of them is told counts for all, for a
+	// minute at most. Their limits are their own all the same.
 	MaxDestinations int
 	// Observer sees an EventDecision for each request sent or refused, with how long it waited as its Duration, and an
 	// EventBreaker for each change; nil: nobody.

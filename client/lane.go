@@ -219,18 +219,16 @@ func (ls *lanes) enter(key limiter.Key) *lane {
 	return l
 }
 
+// putAway makes room. Those that have to stay move to the front, so that the next look finds others.
 func (ls *lanes) putAway(now time.Time) bool {
-	e := ls.order.Back()
-	for range looked {
-		if e == nil {
-			return false
-		}
+	for range min(looked, ls.order.Len()) {
+		e := ls.order.Back()
 		if l := e.Value.(*lane); l.idle(now) {
 			delete(ls.byID, l.key.ID)
 			ls.order.Remove(e)
 			return true
 		}
-		e = e.Prev()
+		ls.order.MoveToFront(e)
 	}
 	return false
 }

@@ -23,6 +23,8 @@ const (
 	leastTrial, mostTrial = time.Second, 30 * time.Second
 	// The pause after a 429 that names none, doubled for each in a row.
 	leastPenalty, mostPenalty = time.Second, time.Minute
+	// mostShared bounds the pause of a line that several destinations share: one of them must not silence the others.
+	mostShared = time.Minute
 )
 
 // flight is a request under way.
@@ -124,11 +126,11 @@ func (l *lane) toldLocked(a *advice, f *flight, refused bool, pause time.Duratio
 		if b.left == 0 && refused && a.retry > 0 {
 			window = pause // Retry-After goes before the window of the fields
 		}
-		t := told{name: b.name, said: b.left, read: now, until: now.Add(min(window, c.MaxPause)), left: b.left/replicas - others}
+		t := told{name: b.name, said: b.left, read: now, until: now.Add(min(window, l.mostPause())), left: b.left/replicas - others}
 		if c.PaceBelow > 0 && b.left > 0 && (b.quota == 0 || float64(b.left) < c.PaceBelow*float64(b.quota)) {
 			// Rounded up; 9·10⁹ s of a million replicas do not fit.
 			gap := float64(b.span) * float64(replicas) / float64(b.left)
-			t.gap = min(time.Duration(min(gap, float64(c.MaxPause)))+1, c.MaxPause)
+			t.gap = min(time.Duration(min(gap, float64(c.MaxPause)))+1, l.mostPause())
 		}
 		// Of two answers that were under way together nobody knows which the server gave later: the one that leaves less.
 		if i := slices.IndexFunc(before, func(old told) bool { return old.name == t.name }); i >= 0 {
@@ -192,8 +194,15 @@ func (l *lane) pauseFor(d time.Duration, now time.Time) {
 	l.mu.Unlock()
 }
 
+func (l *lane) mostPause() time.Duration {
+	if l.shared {
+		return min(mostShared, l.t.config.MaxPause)
+	}
+	return l.t.config.MaxPause
+}
+
 func (l *lane) pauseForLocked(d time.Duration, now time.Time) {
-	if until := now.Add(min(d, l.t.config.MaxPause)); until.After(l.paused) {
+	if until := now.Add(min(d, l.mostPause())); until.After(l.paused) {
 		l.paused = until
 	}
 }

@@ -189,6 +189,9 @@ func (u *turn) open(ctx context.Context) error {
 			if pause <= 0 {
 				return nil
 			}
+			if u.l.shared && pause > time.Until(u.until) {
+				return u.limited(ReasonTold, pause, nil) // no matter of the others in this line
+			}
 			u.l.pauseFor(pause, time.Now())
 			continue
 		}
