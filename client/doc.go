@@ -28,8 +28,8 @@
 // # The line
 //
 // Requests for one key stand in a line, first come, first served. The first one alone asks the Limiter, so leaving the line
-// costs nothing, and what has been booked already is offered back by [limiter.Refunder]; a LeakyBucket does not take it, and
-// then at most what leaves within 50 ms, and one more, is lost. Processes take turns; there is no order among them. One
+// costs nothing, and what has been booked already is the next one's; only if nobody comes before its instant is it lost. What
+// is not kept evenly is offered back by [limiter.Refunder]. Processes take turns; there is no order among them. One
 // process decides once at a time for a key: with a store a round trip away it sends at most one request per round trip.
 //
 // A request whose turn comes after its deadline, or after MaxWait, fails at once with a [*LimitedError]. In a fleet the

@@ -34,6 +34,7 @@ type lane struct {
 	under   time.Duration // the gap of the limit at that time
 	busy    bool          // there was a line at the last booking
 	last    time.Time     // departure
+	spares  []spare       // by at
 
 	underWay   uint64 // without an answer yet
 	departures uint64
@@ -164,9 +165,15 @@ func (l *lane) outlook(s shape, now time.Time) (wait time.Duration, ahead int) {
 	start = max(start, 0)
 	if s.even && s.gap > 0 && !l.shared {
 		turns := ahead
-		if l.taken && !l.planned.After(now) {
+		spares, _ := l.sparesLocked(s.limit, 0, now)
+		if l.taken && (spares > 0 || !l.planned.After(now)) {
 			turns++ // who has the turn has not booked yet
 		}
+		if spares > turns {
+			_, at := l.sparesLocked(s.limit, turns, now)
+			return max(start, at.Sub(now)), ahead
+		}
+		turns -= spares
 		// What was booked under a slower limit and given up holds up nobody under a faster one.
 		if !l.planned.IsZero() && (l.taken || s.gap >= l.under) {
 			start = max(start, l.planned.Add(s.gap).Sub(now))

@@ -146,19 +146,23 @@ func (r *refunds) Refund(ctx context.Context, at time.Time, take *limiter.Take) 
 	return r.Limiter.Refund(ctx, at, take)
 }
 
-// What was taken is offered back, by a context that is alive.
+// What was taken is offered back, by a context that is alive; a place of a queue, which takes nothing back, is the next one's.
 func TestCancelledWithAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &refunds{Limiter: newMemory(t)}
 		p := &partner{}
-		tr := newTransport(t, client.Config{Base: p, Limiter: l, Limit: limiter.PerSecond(1)})
+		tr := newTransport(t, client.Config{Base: p, Limiter: l, Limit: limiter.PerSecond(1), Headroom: 1})
+		began := time.Now()
 		_, err := get(tr, "a")
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(300*ms, cancel)
 		_, _, err = call(ctx, tr, http.MethodGet, "https://a.example/", "b", nil)
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, 1, l.n)
+		_, err = get(tr, "c")
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(began))
+		require.Zero(t, l.n)
 	})
 	// A breaker that others have opened meanwhile: the unit of a bucket is there again.
 	synctest.Test(t, func(t *testing.T) {

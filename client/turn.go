@@ -265,11 +265,17 @@ func (u *turn) again(ctx context.Context, try int, cause error) error {
 // errSubstitute is a decision of somebody else than the store.
 var errSubstitute = fmt.Errorf("%w: a fallback has decided", limiter.ErrUnavailable)
 
-// place takes one unit of the limit and returns when it may leave. back offers it back.
+// place takes one unit of the limit and returns when it may leave. back offers it back, or leaves it to the next one.
 func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error) {
 	back = func() {}
 	if u.s.limit == (limiter.Limit{}) {
 		return u.booked(0), back, nil
+	}
+	if u.s.even {
+		if s, ok := u.l.takeSpare(u.key, u.s.limit, u.until); ok {
+			u.shown = s.shown
+			return s.at, func() { u.l.leftOver(s) }, nil
+		}
 	}
 	take := limiter.Take{Key: u.key, Limit: u.s.limit, N: 1, NoCache: true}
 	for try := 0; ; try++ {
@@ -289,7 +295,7 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 			return at, back, u.limited(ReasonUnavailable, 0, err)
 		case errors.Is(err, limiter.ErrUnavailable) && !u.t.config.Strict:
 			at, err := u.share()
-			return at, back, err
+			return at, u.keeps(at), err
 		case errors.Is(err, limiter.ErrUnavailable):
 			if err := u.again(ctx, try, err); err != nil {
 				return at, back, err
@@ -300,7 +306,11 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 		}
 		u.shown = d
 		if d.Allowed {
-			return u.booked(d.Delay), func() { u.t.giveBack(ctx, take, d) }, nil
+			at = u.booked(d.Delay)
+			if u.s.even {
+				return at, u.keeps(at), nil
+			}
+			return at, func() { u.t.giveBack(ctx, take, d) }, nil
 		}
 		if d.RetryAfter == limiter.Never {
 			return at, back, u.limited(ReasonQuota, limiter.Never, nil)
@@ -321,6 +331,12 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 			return at, back, err
 		}
 	}
+}
+
+// keeps returns what leaves a departure to the next one.
+func (u *turn) keeps(at time.Time) func() {
+	s := spare{key: u.key, limit: u.s.limit, at: at, shown: u.shown}
+	return func() { u.l.leftOver(s) }
 }
 
 // ask asks the Limiter, for no longer than the request may wait.
