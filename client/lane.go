@@ -111,7 +111,7 @@ func (l *lane) yield(number uint64) bool {
 
 func (l *lane) passLocked() {
 	if len(l.waiting) == 0 {
-		l.taken = false
+		l.taken, l.busy = false, false
 		return
 	}
 	next := l.waiting[0]
@@ -140,11 +140,16 @@ func (l *lane) land() {
 	l.signal()
 }
 
-// bookedLocked takes note of a place at the instant at.
-func (l *lane) bookedLocked(at time.Time, gap time.Duration) {
+// bookedLocked takes note of a place at the instant at, which the Limiter was asked for since asked.
+func (l *lane) bookedLocked(asked, at time.Time, gap time.Duration) {
 	if l.busy && !l.spacedLocked() && !l.planned.IsZero() {
-		// Processes that share a limit take turns: this is how long one turn of all takes.
-		l.pace += (at.Sub(l.planned) - l.pace) / 4
+		// Processes that share a limit take turns: this is how long one turn of all takes. What was before the asking, as a
+		// store that was away or a partner that hung, is over.
+		from := l.planned
+		if asked.After(from) {
+			from = asked
+		}
+		l.pace += (at.Sub(from) - l.pace) / 4
 	}
 	if l.busy = len(l.waiting) > 0; !l.busy {
 		l.pace = gap

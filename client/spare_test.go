@@ -73,7 +73,7 @@ func TestComingAndGoingStarvesNobody(t *testing.T) {
 	})
 }
 
-// Whoever gives up when: departures keep their distance, and a limit that was lowered is not left at the old one's pace.
+// Whoever gives up when, in whichever process: departures keep their distance.
 func TestPlacesGivenUpKeepTheDistance(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		lasts := rapid.SliceOfN(rapid.IntRange(0, 4000), 1, 60).Draw(rt, "patience")

@@ -269,7 +269,7 @@ var errSubstitute = fmt.Errorf("%w: a fallback has decided", limiter.ErrUnavaila
 func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error) {
 	back = func() {}
 	if u.s.limit == (limiter.Limit{}) {
-		return u.booked(0), back, nil
+		return u.booked(time.Now(), 0), back, nil
 	}
 	if u.s.even {
 		if s, ok := u.l.takeSpare(u.key, u.s.limit, u.until); ok {
@@ -278,6 +278,7 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 		}
 	}
 	take := limiter.Take{Key: u.key, Limit: u.s.limit, N: 1, NoCache: true}
+	asked := time.Now()
 	for try := 0; ; try++ {
 		left := time.Until(u.until)
 		if left <= 0 {
@@ -300,13 +301,14 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 			if err := u.again(ctx, try, err); err != nil {
 				return at, back, err
 			}
+			asked = time.Now()
 			continue
 		case err != nil:
 			return at, back, fmt.Errorf("client: %w", err)
 		}
 		u.shown = d
 		if d.Allowed {
-			at = u.booked(d.Delay)
+			at = u.booked(asked, d.Delay)
 			if u.s.even {
 				return at, u.keeps(at), nil
 			}
@@ -346,11 +348,11 @@ func (u *turn) ask(ctx context.Context, take *limiter.Take) (limiter.Decision, e
 	return u.t.ask(ctx, take)
 }
 
-func (u *turn) booked(delay time.Duration) time.Time {
+func (u *turn) booked(asked time.Time, delay time.Duration) time.Time {
 	u.l.mu.Lock()
 	defer u.l.mu.Unlock()
 	at := time.Now().Add(delay)
-	u.l.bookedLocked(at, u.s.gap)
+	u.l.bookedLocked(asked, at, u.s.gap)
 	return at
 }
 
@@ -370,7 +372,7 @@ func (u *turn) share() (time.Time, error) {
 		u.l.mu.Unlock()
 		return at, u.limited(ReasonQuota, at.Sub(now), nil)
 	}
-	u.l.bookedLocked(at, gap)
+	u.l.bookedLocked(now, at, gap)
 	u.l.mu.Unlock()
 	u.shown = limiter.Decision{Allowed: true, Via: limiter.ViaFallback, Limit: u.s.limit}
 	return at, nil
