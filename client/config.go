@@ -68,7 +68,8 @@ type Config struct {
 	// minute at most. Their limits are their own all the same.
 	MaxDestinations int
 	// Observer sees an EventDecision for each request sent or refused, with how long it waited as its Duration, and an
-	// EventBreaker for each change; nil: nobody.
+	// EventBreaker for each change; nil: nobody. It is told when the request has left and been answered, so one that is slow holds
+	// up answers and no departure.
 	Observer limiter.Observer
 }
 

@@ -33,23 +33,35 @@ type exchange struct {
 	first  *http.Request
 	now    *http.Request // this attempt's
 	status int           // of the answer before
+	events []limiter.Event
 }
 
-func (x *exchange) run() (*http.Response, error) {
+func (x *exchange) run() (res *http.Response, err error) {
+	returned := false
+	defer func() {
+		if !returned && res != nil { // a GetBody or an observer panics, or ends the goroutine
+			_ = res.Body.Close()
+		}
+	}()
 	ctx := x.first.Context()
 	for attempt := 1; ; attempt++ {
 		f, err := x.depart(ctx)
 		if err != nil {
+			x.tell()
 			return nil, err
 		}
-		res, least, err := x.send(f)
+		var least time.Duration
+		res, least, err = x.send(f)
+		x.tell()
 		next, wait, ok := x.again(res, err, attempt, least)
 		if !ok {
+			returned = true
 			return res, err
 		}
 		if res != nil {
 			x.status = res.StatusCode
 			drain(res)
+			res = nil
 		}
 		x.now = next
 		if err := sleep(ctx, wait, nil); err != nil {
@@ -70,8 +82,42 @@ func (x *exchange) depart(ctx context.Context) (f *flight, err error) {
 	began := time.Now()
 	u := turn{t: x.t, l: x.l, key: x.key, s: x.s, status: x.status, until: x.until(began)}
 	f, err = u.depart(ctx)
-	x.t.decided(ctx, &u, time.Since(began), err)
+	x.decided(ctx, &u, time.Since(began), err)
 	return f, err
+}
+
+// decided takes note of what became of a request's turn.
+func (x *exchange) decided(ctx context.Context, u *turn, waited time.Duration, err error) {
+	var limited *LimitedError
+	switch {
+	case errors.As(err, &limited):
+		x.t.refused.Add(1)
+	case err != nil:
+		return // nobody has decided
+	}
+	if x.t.config.Observer == nil {
+		return
+	}
+	e := limiter.Event{
+		Kind: limiter.EventDecision, Context: ctx, Time: time.Now(), Policy: x.t.config.Name, Key: u.key, N: 1,
+		Decision: u.shown, Duration: waited, Err: err,
+	}
+	e.Decision.Allowed = err == nil
+	if limited != nil {
+		e.Outcome, e.Reason = limiter.OutcomeBlocked, string(limited.Reason)
+		e.Decision.RetryAfter = limited.RetryAfter
+	}
+	x.events = append(x.events, e)
+}
+
+// tell tells the observer, after a request has left: it must hold up no departure. Each tells what became of his own.
+func (x *exchange) tell() {
+	x.t.changes.tell()
+	for len(x.events) > 0 {
+		e := x.events[0]
+		x.events = x.events[1:]
+		observe(x.t.config.Observer, e)
+	}
 }
 
 // until is the last instant at which a request that waits from now on may leave.

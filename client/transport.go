@@ -90,7 +90,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	l := t.lanes.enter(key)
 	defer l.use(-1)
-	defer t.changes.tell()
 	l.earn()
 	x := exchange{t: t, l: l, key: key, s: s, first: req, now: req}
 	return x.run()
@@ -157,32 +156,13 @@ func (t *Transport) giveBack(ctx context.Context, take limiter.Take, d limiter.D
 	_ = t.refund.Refund(ctx, time.Time{}, &take)
 }
 
-// decided tells the observer what became of a request's turn.
-func (t *Transport) decided(ctx context.Context, u *turn, waited time.Duration, err error) {
-	e := limiter.Event{
-		Kind: limiter.EventDecision, Context: ctx, Time: time.Now(), Policy: t.config.Name, Key: u.key, N: 1,
-		Decision: u.shown, Duration: waited, Err: err,
-	}
-	e.Decision.Allowed = err == nil
-	var limited *LimitedError
-	if errors.As(err, &limited) {
-		t.refused.Add(1)
-		e.Outcome, e.Reason = limiter.OutcomeBlocked, string(limited.Reason)
-		e.Decision.RetryAfter = limited.RetryAfter
-	} else if err != nil {
-		return // nobody has decided
-	}
-	t.changes.add(e)
-	t.changes.tell()
-}
-
 func closeBody(req *http.Request) {
 	if req.Body != nil {
 		_ = req.Body.Close()
 	}
 }
 
-// changes are events that are told with no lock held, in their order.
+// changes are the events of breakers. They are told with no lock held, one at a time and in their order.
 type changes struct {
 	observer limiter.Observer // nil: nobody
 
@@ -200,27 +180,29 @@ func (c *changes) add(e limiter.Event) {
 	c.mu.Unlock()
 }
 
-// tell hands over what has come. Who finds somebody else telling leaves his to him.
+// tell hands over what has come. Who finds somebody else telling leaves his to him: they are few.
 func (c *changes) tell() {
-	if c.observer == nil {
-		return
+	for c.observer != nil && c.tellOne() {
 	}
+}
+
+func (c *changes) tellOne() bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.telling {
-		return
-	}
-	c.telling = true
-	for len(c.events) > 0 {
-		events := c.events
-		c.events = nil
+	if c.telling || len(c.events) == 0 {
 		c.mu.Unlock()
-		for _, e := range events {
-			observe(c.observer, e)
-		}
-		c.mu.Lock()
+		return false
 	}
-	c.telling = false
+	e := c.events[0]
+	c.events = c.events[1:]
+	c.telling = true
+	c.mu.Unlock()
+	defer func() { // also where the observer ends its goroutine
+		c.mu.Lock()
+		c.telling = false
+		c.mu.Unlock()
+	}()
+	observe(c.observer, e)
+	return true
 }
 
 // observe drops the panic of an observer: it must not cost a request.
