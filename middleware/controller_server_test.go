@@ -168,7 +168,7 @@ func TestControllerOnServers(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		h := newHosts(t, 4, http2)
 		for path, want := range map[string]limiter.Result{
-			"/plain": limiter.ResultSucceeded, "/fails": limiter.ResultFailed, "/panics": limiter.ResultFailed, "/breaks": limiter.ResultFailed,
+			"/plain": limiter.ResultSucceeded, "/fails": limiter.ResultFailed, "/panics": limiter.ResultFailed,
 			"/leaves": limiter.ResultUnmeasured, "/none": limiter.ResultSucceeded,
 			"/events?type=text/event-stream": limiter.ResultDetached, "/events?type=Text/Event-Stream%3Bcharset=utf-8": limiter.ResultDetached,
 			"/events?type=text/plain": limiter.ResultUnmeasured, "/events?type=text/event-streams": limiter.ResultUnmeasured,

@@ -151,7 +151,11 @@ func TestControllerResults(t *testing.T) {
 		"not found": {answer(404).ServeHTTP, []string{"acquire", "release 0"}},
 		"failed":    {answer(503).ServeHTTP, []string{"acquire", "release 1"}},
 		"panic":     {func(http.ResponseWriter, *http.Request) { panic("boom") }, []string{"acquire", "release 1"}},
-		"upgraded":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, []string{"acquire", "detach", "release 3"}},
+		"broken": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(200)
+			panic("boom")
+		}, []string{"acquire", "release 1"}},
+		"upgraded": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, []string{"acquire", "detach", "release 3"}},
 		"hijacked": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _, err := http.NewResponseController(w).Hijack()
 			require.NoError(t, err)
