@@ -14,8 +14,13 @@ import (
 
 // Config is what [New] takes. Only Base is required, and Limiter where there is a limit.
 type Config struct {
-	// Base sends the requests; required. http.DefaultTransport will do. It must not retry what it has sent, or the limit
-	// does not hold: that of net/http does so only on connections that were closed before they took anything.
+	// Base sends the requests; required. http.DefaultTransport will do. What it sends again by itself is not asked for before.
+	// That of net/http does so on HTTP/1 where a connection that was used before breaks before an answer begins, also if the
+	// partner has read the request: with GET, HEAD, OPTIONS, TRACE and an Idempotency-Key as often as it has idle
+	// connections, and on HTTP/2 where the partner refuses a stream. It tells so by [net/http/httptrace]; what is sent again is
+	// counted as [Stats].Resent and takes its turns afterwards, so what follows leaves later, but the partner has seen several
+	// at once. With Strict no request with a body is sent again: one on a connection that the partner has just closed fails
+	// instead, unless Retry sends it. DisableKeepAlives closes the gap for those without a body, on HTTP/1.
 	Base http.RoundTripper
 	// Name is the space of the keys, so two Transports with one Name and one Limiter share their limits; 1 to 64 of
 	// A-Z a-z 0-9 _ . -. Empty: "client".

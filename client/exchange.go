@@ -34,6 +34,7 @@ type exchange struct {
 	now    *http.Request // this attempt's
 	status int           // of the answer before
 	events []limiter.Event
+	idle   bool // what broke may have been a connection that the partner had just closed, which net/http makes up for without Strict
 }
 
 func (x *exchange) run() (res *http.Response, err error) {
@@ -135,18 +136,34 @@ func (x *exchange) until(now time.Time) time.Time {
 
 // send sends the attempt and takes note of what comes. least is how long it has to be waited before the next one.
 func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err error) {
-	l, known := x.l, false
+	l, known, done := x.l, false, false
 	defer func() {
-		if !known { // Base panics
+		if done {
+			return
+		}
+		// Base, the Limiter or Pauses panics, or ends the goroutine.
+		if !known {
 			l.lost()
 			l.land()
 			f.tell(errFailed)
 		}
+		if res != nil && res.Body != nil {
+			_ = res.Body.Close() // one that is watched lands by that
+		}
 	}()
 	x.t.sent.Add(1)
-	res, err = x.t.config.Base.RoundTrip(x.now)
-	known = true
+	w := new(wire)
+	sent := x.traced(w)
+	res, err = x.t.config.Base.RoundTrip(sent)
+	if res != nil && res.Request == sent {
+		res.Request = x.now
+	}
+	x.idle = x.t.config.Strict && w.reused.Load()
+	if n := w.wrote.Load(); n > 1 {
+		x.resent(n - 1)
+	}
 	if err != nil || res == nil {
+		known, done = true, true
 		l.lost()
 		l.land()
 		if err == nil {
@@ -157,9 +174,10 @@ func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err
 	}
 	now := time.Now()
 	a := readAdvice(res.Header, now)
+	known = true
 	pause, refused := l.answered(f, res.StatusCode, &a, now)
-	f.tell(x.verdict(res.StatusCode, refused, nil))
 	x.watch(res)
+	f.tell(x.verdict(res.StatusCode, refused, nil))
 	if refused && x.t.config.Pauses != nil && pause > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.first.Context()), settleTimeout)
 		defer cancel()
@@ -169,6 +187,7 @@ func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err
 	if a.hasRetry {
 		least = max(least, a.retry)
 	}
+	done = true
 	return res, max(least, pause), nil
 }
 
@@ -210,7 +229,7 @@ func (x *exchange) verdict(status int, refused bool, err error) error {
 // again decides whether there is another attempt, and returns it with a body of its own.
 func (x *exchange) again(res *http.Response, err error, attempt int, least time.Duration) (next *http.Request, wait time.Duration, ok bool) {
 	c := &x.t.config.Retry
-	if attempt >= c.Attempts || !worthwhile(res, err) || !repeatable(x.first) || x.first.Context().Err() != nil {
+	if attempt >= c.Attempts || !worthwhile(res, err, x.idle) || !repeatable(x.first) || x.first.Context().Err() != nil {
 		return nil, 0, false
 	}
 	most := c.Cap
@@ -245,7 +264,7 @@ func (x *exchange) again(res *http.Response, err error, attempt int, least time.
 }
 
 // worthwhile reports whether the next attempt may end in something better.
-func worthwhile(res *http.Response, err error) bool {
+func worthwhile(res *http.Response, err error, idle bool) bool {
 	if err == nil {
 		switch res.StatusCode {
 		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -269,7 +288,7 @@ func worthwhile(res *http.Response, err error) bool {
 	case errors.As(err, &dns):
 		return !dns.IsNotFound
 	}
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return idle || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EPIPE)
 }
 

@@ -25,7 +25,7 @@ type Transport struct {
 	requests sync.Pool // of *keyfunc.Request
 	changes  changes
 
-	sent, retried, refused atomic.Uint64
+	sent, resent, retried, refused atomic.Uint64
 }
 
 var _ http.RoundTripper = (*Transport)(nil)
@@ -49,6 +49,7 @@ func New(c Config) (*Transport, error) {
 type Stats struct {
 	Sent         uint64 // requests given to Base, retries included
 	Retried      uint64 // of these, those that were sent again
+	Resent       uint64 // not of these: what Base has sent again by itself, see [Config].Base
 	Refused      uint64 // not sent: a LimitedError
 	Destinations int    // remembered now
 }
@@ -58,7 +59,7 @@ func (t *Transport) Stats() Stats {
 	t.lanes.mu.Lock()
 	n := t.lanes.order.Len()
 	t.lanes.mu.Unlock()
-	return Stats{Sent: t.sent.Load(), Retried: t.retried.Load(), Refused: t.refused.Load(), Destinations: n}
+	return Stats{Sent: t.sent.Load(), Resent: t.resent.Load(), Retried: t.retried.Load(), Refused: t.refused.Load(), Destinations: n}
 }
 
 // CloseIdleConnections closes those of Base, if it can. [http.Client] asks for it.
