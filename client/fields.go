@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +37,8 @@ const (
 	// mostText is the longest field that is read, in bytes, and mostBounds how many policies are obeyed.
 	mostText   = 8 << 10
 	mostBounds = 8
+	// mostLines is how many lines of a field are looked at.
+	mostLines = 8
 )
 
 // Canonical names of the fields.
@@ -71,9 +75,9 @@ func readAdvice(h http.Header, now time.Time) advice {
 	// so a wait is too long by less than one.
 	clock := now
 	if at, err := http.ParseTime(only(h[keyDate])); err == nil {
-		clock = at.Add(time.Duration(age) * time.Second)
+		clock = at.Add(span(age))
 	}
-	for _, line := range h[keyRetry] {
+	for _, line := range firstOf(h[keyRetry]) {
 		if d, ok := readRetry(line, clock); ok {
 			a.retry, a.hasRetry = max(a.retry, d), true
 		}
@@ -91,6 +95,9 @@ func readAdvice(h http.Header, now time.Time) advice {
 	}
 	return a
 }
+
+// firstOf returns the lines that are looked at.
+func firstOf(lines []string) []string { return lines[:min(len(lines), mostLines)] }
 
 func only(lines []string) string {
 	if len(lines) != 1 {
@@ -119,7 +126,8 @@ func seconds(text string) (int64, bool) {
 func span(secs int64) time.Duration { return time.Duration(min(secs, mostSeconds)) * time.Second }
 
 func readRetry(text string, clock time.Time) (time.Duration, bool) {
-	if n, ok := seconds(text); ok {
+	// What has been joined on its way is a list, and the longest wait of it counts.
+	if n, ok := numbers([]string{text}, seconds, func(a, b int64) int64 { return max(a, b) }); ok {
 		return span(n), true
 	}
 	// Some round nothing and send a fraction; it is an error by the RFC, and a wait all the same.
@@ -172,13 +180,13 @@ func readState(h http.Header) []bound {
 	var bounds []bound
 	for _, m := range list {
 		name, p, ok := named(m)
-		if !ok || len(bounds) == mostBounds {
+		if !ok {
 			continue
 		}
-		left, hasLeft := integer(p, "r")
+		left, hasLeft := remaining(p, "r")
 		wait, hasWait := integer(p, "t")
 		if !hasLeft {
-			if left, hasLeft = integer(p, "a"); hasLeft {
+			if left, hasLeft = remaining(p, "a"); hasLeft {
 				wait, hasWait = integer(p, "w")
 			}
 		}
@@ -191,10 +199,15 @@ func readState(h http.Header) []bound {
 		}
 		bounds = append(bounds, over(bound{name: name, left: left, span: span(wait), quota: about.quota}))
 	}
+	if len(bounds) > mostBounds {
+		slices.SortStableFunc(bounds, func(a, b bound) int { return cmp.Or(cmp.Compare(a.left, b.left), cmp.Compare(b.span, a.span)) })
+		bounds = bounds[:mostBounds]
+	}
 	return bounds
 }
 
 func readList(lines []string) (httpsfv.List, bool) {
+	lines = firstOf(lines)
 	if !short(lines) {
 		return nil, false
 	}
@@ -233,9 +246,16 @@ func integer(p *httpsfv.Params, name string) (int64, bool) {
 	return n, ok && n >= 0
 }
 
+// remaining returns a parameter that is an Integer; what is below nothing is nothing.
+func remaining(p *httpsfv.Params, name string) (int64, bool) {
+	v, _ := p.Get(name)
+	n, ok := v.(int64)
+	return max(n, 0), ok
+}
+
 // readDictionary reads RateLimit as draft -07 has it: limit=100, remaining=50, reset=30.
 func readDictionary(h http.Header) []bound {
-	lines := h[keyState]
+	lines := firstOf(h[keyState])
 	if !short(lines) {
 		return nil
 	}
@@ -250,14 +270,15 @@ func readDictionary(h http.Header) []bound {
 			return 0, false
 		}
 		n, ok := item.Value.(int64)
-		return n, ok && n >= 0
+		return n, ok
 	}
 	left, hasLeft := number("remaining")
 	reset, hasReset := number("reset")
 	quota, _ := number("limit")
-	if !hasLeft || !hasReset {
+	if !hasLeft || !hasReset || reset < 0 {
 		return nil
 	}
+	left, quota = max(left, 0), max(quota, 0)
 	return []bound{over(bound{left: left, span: span(reset), quota: quota})}
 }
 
@@ -272,7 +293,7 @@ func over(b bound) bound {
 // readTriple reads the three fields of a family. Several values, as of limiters one behind another, are one: the fewest
 // units left until the latest reset.
 func readTriple(left, quota, reset []string, clock time.Time) []bound {
-	n, ok := numbers(left, func(a, b int64) int64 { return min(a, b) })
+	n, ok := numbers(left, atLeastNothing, func(a, b int64) int64 { return min(a, b) })
 	if !ok {
 		return nil
 	}
@@ -280,19 +301,30 @@ func readTriple(left, quota, reset []string, clock time.Time) []bound {
 	if !ok {
 		return nil
 	}
-	q, _ := numbers(quota, func(a, _ int64) int64 { return a })
+	q, _ := numbers(quota, seconds, func(a, _ int64) int64 { return a })
 	return []bound{over(bound{left: n, span: wait, quota: q})}
 }
 
+// atLeastNothing reads a decimal integer; what is below nothing is nothing.
+func atLeastNothing(text string) (int64, bool) {
+	n, negative := strings.CutPrefix(strings.Trim(text, " \t"), "-")
+	v, ok := seconds(n)
+	if negative {
+		v = 0
+	}
+	return v, ok
+}
+
 // numbers reads integers in a list, each perhaps with parameters behind a semicolon, and folds them into one.
-func numbers(lines []string, fold func(a, b int64) int64) (n int64, ok bool) {
+func numbers(lines []string, read func(string) (int64, bool), fold func(a, b int64) int64) (n int64, ok bool) {
+	lines = firstOf(lines)
 	if !short(lines) {
 		return 0, false
 	}
 	for _, line := range lines {
 		for text := range strings.SplitSeq(line, ",") {
 			text, _, _ = strings.Cut(text, ";")
-			v, good := seconds(text)
+			v, good := read(text)
 			if !good {
 				return 0, false
 			}
@@ -308,25 +340,29 @@ func numbers(lines []string, fold func(a, b int64) int64) (n int64, ok bool) {
 // readReset reads when a quota is back: seconds from now, or an instant in epoch seconds or milliseconds, which are told
 // apart by their size, or a date.
 func readReset(lines []string, clock time.Time) (time.Duration, bool) {
-	if n, ok := numbers(lines, func(a, b int64) int64 { return max(a, b) }); ok {
-		return sinceReset(n, clock), true
+	if n, ok := numbers(lines, seconds, func(a, b int64) int64 { return max(a, b) }); ok {
+		return sinceReset(n, clock)
 	}
 	text := strings.Trim(only(lines), " \t")
 	if len(text) > 40 {
 		return 0, false
 	}
 	if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f < mostSeconds {
-		return sinceReset(int64(f)+1, clock), true // a fraction, rounded up
+		return sinceReset(int64(f)+1, clock) // a fraction, rounded up
 	}
-	return readDate(text, clock)
+	d, ok := readDate(text, clock)
+	return d, ok && d <= mostDelta*time.Second
 }
 
-func sinceReset(n int64, clock time.Time) time.Duration {
+// sinceReset refuses an instant further away than any quota lasts, as in microseconds.
+func sinceReset(n int64, clock time.Time) (time.Duration, bool) {
+	at := time.UnixMilli(n)
 	switch {
 	case n <= mostDelta:
-		return span(n)
+		return span(n), true
 	case n < leastMillis:
-		return min(max(time.Unix(n, 0).Sub(clock), 0), mostSeconds*time.Second)
+		at = time.Unix(n, 0)
 	}
-	return min(max(time.UnixMilli(n).Sub(clock), 0), mostSeconds*time.Second)
+	d := max(at.Sub(clock), 0)
+	return d, d <= mostDelta*time.Second
 }

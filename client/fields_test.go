@@ -2,6 +2,7 @@ package client
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,6 +30,9 @@ func TestRetryAfter(t *testing.T) {
 		"blanks":                       {h: header("Retry-After", " 7\t"), want: 7 * time.Second},
 		"longest of several":           {h: header("Retry-After", "7", "Retry-After", "9", "Retry-After", "x"), want: 9 * time.Second},
 		"saturates":                    {h: header("Retry-After", "99999999999999999999999"), want: mostSeconds * time.Second},
+		"longest in a list":            {h: header("Retry-After", "60, 120,5"), want: 120 * time.Second},
+		"a list with something else":   {h: header("Retry-After", "60, x"), none: true},
+		"an age that saturates":        {h: header("Date", "Mon, 04 May 2026 11:00:00 GMT", "Age", "10000000000", "Retry-After", "Mon, 04 May 2026 11:00:30 GMT")},
 		"fraction rounds up":           {h: header("Retry-After", "0.493"), want: time.Second},
 		"negative":                     {h: header("Retry-After", "-1"), none: true},
 		"sign":                         {h: header("Retry-After", "+1"), none: true},
@@ -73,7 +77,9 @@ func TestQuotaFields(t *testing.T) {
 		"unknown parameters":     {header("RateLimit", `"p";r=5;t=3;acme-x="y";pk=:AAE=:`), one(5, 3*time.Second, 0)},
 		"bytes are no requests":  {header("RateLimit", `"p";r=5;t=3, "n";r=7;t=1`, "RateLimit-Policy", `"p";q=10;qu="content-bytes";w=60`), one(7, time.Second, 0)},
 		"requests said aloud":    {header("RateLimit", `"p";r=5;t=3`, "RateLimit-Policy", `"p";q=10;qu="requests"`), one(5, 3*time.Second, 10)},
-		"negative":               {header("RateLimit", `"p";r=-1;t=3`), nil},
+		"negative is nothing":    {header("RateLimit", `"p";r=-1;t=3`), one(0, 3*time.Second, 0)},
+		"a negative wait":        {header("RateLimit", `"p";r=1;t=-3`), nil},
+		"draft 7, negative":      {header("RateLimit", `limit=100, remaining=-2, reset=30`), one(0, 30*time.Second, 100)},
 		"decimal":                {header("RateLimit", `"p";r=1.5;t=3`), nil},
 		"no r":                   {header("RateLimit", `"p";t=3`), nil},
 		"sixteen digits":         {header("RateLimit", `"p";r=1234567890123456;t=3`), nil},
@@ -96,10 +102,22 @@ func TestQuotaFields(t *testing.T) {
 		"x, a fraction":          {header("X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "29.2"), one(3, 30*time.Second, 0)},
 		"x, no reset":            {header("X-RateLimit-Remaining", "3"), nil},
 		"x, not a number":        {header("X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "NaN"), nil},
-		"x, negative":            {header("X-RateLimit-Remaining", "-3", "X-RateLimit-Reset", "30"), nil},
-		"x with dashes":          {header("X-Rate-Limit-Limit", "15", "X-Rate-Limit-Remaining", "4", "X-Rate-Limit-Reset", "30"), one(4, 30*time.Second, 15)},
-		"the draft goes first":   {header("RateLimit", `"p";r=5;t=3`, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "60"), one(5, 3*time.Second, 0)},
-		"two limiters":           {header("X-RateLimit-Remaining", "9, 4", "X-RateLimit-Reset", "10, 30"), one(4, 30*time.Second, 0)},
+		"x, negative":            {header("X-RateLimit-Remaining", "-3", "X-RateLimit-Reset", "30"), one(0, 30*time.Second, 0)},
+		"x, negative in a list":  {header("X-RateLimit-Remaining", "7, -3", "X-RateLimit-Reset", "30"), one(0, 30*time.Second, 0)},
+		"x, two signs":           {header("X-RateLimit-Remaining", "--3", "X-RateLimit-Reset", "30"), nil},
+		"x, only a sign":         {header("X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "30"), nil},
+		"x, a negative wait":     {header("X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "-30"), nil},
+		"x, microseconds":        {header("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1777896030000000"), nil},
+		"x, 401 days ahead":      {header("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1812542400"), nil},
+		"x, 399 days ahead":      {header("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1812369600"), one(0, 399*24*time.Hour-250*time.Millisecond, 0)},
+		"x, a date far ahead":    {header("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "Mon, 04 May 2099 12:00:30 GMT"), nil},
+		"the tightest of many": {
+			header("RateLimit", `"1";r=9;t=5,"2";r=9;t=5,"3";r=9;t=5,"4";r=9;t=5,"5";r=9;t=5,"6";r=9;t=5,"7";r=9;t=5,"8";r=9;t=5,"9";r=0;t=5,"10";r=9;t=7`),
+			append([]bound{{span: 5 * time.Second}, {left: 9, span: 7 * time.Second}}, slices.Repeat([]bound{{left: 9, span: 5 * time.Second}}, 6)...),
+		},
+		"x with dashes":        {header("X-Rate-Limit-Limit", "15", "X-Rate-Limit-Remaining", "4", "X-Rate-Limit-Reset", "30"), one(4, 30*time.Second, 15)},
+		"the draft goes first": {header("RateLimit", `"p";r=5;t=3`, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "60"), one(5, 3*time.Second, 0)},
+		"two limiters":         {header("X-RateLimit-Remaining", "9, 4", "X-RateLimit-Reset", "10, 30"), one(4, 30*time.Second, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := readAdvice(c.h, readAt).bounds
@@ -109,6 +127,16 @@ func TestQuotaFields(t *testing.T) {
 			require.Equal(t, c.want, got)
 		})
 	}
+}
+
+// Of a thousand lines no more than the first few cost anything.
+func TestManyLines(t *testing.T) {
+	many := append(slices.Repeat([]string{"1"}, 8), slices.Repeat([]string{"7"}, 1000)...)
+	require.Equal(t, time.Second, readAdvice(http.Header{keyRetry: many}, readAt).retry)
+	h := http.Header{keyState: append([]string{`"a";r=3;t=7`}, slices.Repeat([]string{`"b";r=9;t=7`}, 10_000)...)}
+	require.Equal(t, bound{name: "a", left: 3, span: 7 * time.Second}, readAdvice(h, readAt).bounds[0])
+	h = http.Header{keyLeftX: append([]string{"3"}, slices.Repeat([]string{"1"}, 10_000)...), keyResetX: {"7"}}
+	require.Equal(t, []bound{{left: 1, span: 7 * time.Second}}, readAdvice(h, readAt).bounds)
 }
 
 // Whatever is sent, waits are between nothing and what fits, and nothing panics.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -142,9 +143,13 @@ func (l *lane) toldLocked(a *advice, f *flight, refused bool, pause time.Duratio
 	}
 	// A server may leave out a policy, as those that a refusal is not about. It holds for as long as it said.
 	for _, old := range before {
-		if now.Before(old.until) && len(l.told) < mostBounds && !slices.ContainsFunc(l.told, func(t told) bool { return t.name == old.name }) {
+		if now.Before(old.until) && !slices.ContainsFunc(l.told, func(t told) bool { return t.name == old.name }) {
 			l.told = append(l.told, old)
 		}
+	}
+	if len(l.told) > mostBounds {
+		slices.SortStableFunc(l.told, func(a, b told) int { return cmp.Or(cmp.Compare(a.left, b.left), b.until.Compare(a.until)) })
+		l.told = slices.Clip(l.told[:mostBounds])
 	}
 }
 
