@@ -41,8 +41,8 @@ type Config struct {
 	// under way: those that left evenly do not arrive evenly.
 	Headroom float64
 	// Strict never sends without the Limiter's word. While the store is away, requests wait for it as long as they may,
-	// and fail. Decisions of a fallback (ViaFallback) do not count. Without Strict, each process goes on with its even
-	// share of the limit, 1/Replicas.
+	// and fail. Decisions of a fallback (ViaFallback) do not count. What Base sends again by itself is beyond it, but for bodies:
+	// see there. Without Strict, each process goes on with its even share of the limit, 1/Replicas.
 	Strict bool
 	// Replicas is how many processes share the limit, for what each decides alone: its share while the store is away, and
 	// its part of what an answer says is left. Zero: 1.

@@ -48,7 +48,11 @@
 //     Policies that do not count requests, malformed fields, and those of an answer with an Age are not read. When the time they
 //     tell of is over, one request asks, for a second at most, before others follow.
 //
-// X-RateLimit-Reset is an instant, in seconds or milliseconds, if it is too large to be a wait of 400 days. It is
+// Of each field 8 lines are read, and of more than 8 policies those that leave least are kept. What is left below nothing is
+// nothing.
+//
+// X-RateLimit-Reset is an instant, in seconds or milliseconds, if it is too large to be a wait of 400 days; one that is further
+// ahead than that is malformed. It is
 // when the window ends or the bucket is full; nobody says which, so a bucket is used more slowly than it could be.
 //
 // This is shared by all requests of a process. [Config].Pauses shares pauses with other processes; what is left is divided by
