@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spillway-go/spillway/internal/patterns"
 	"github.com/spillway-go/spillway/keyfunc"
 )
 
@@ -28,29 +29,7 @@ func newReadRoute(pattern string) (x readRoute, err error) {
 	}()
 	x.mux = http.NewServeMux()
 	x.mux.Handle(pattern, new(readable))
-	return x, mistakenRoute(pattern)
-}
-
-// mistakenRoute finds patterns that ServeMux takes for others than their author means, and that would never match. Nobody
-// would notice before the day they are needed.
-func mistakenRoute(pattern string) error {
-	host := pattern
-	if end := strings.IndexAny(pattern, " \t"); end >= 0 {
-		if method := pattern[:end]; method != strings.ToUpper(method) {
-			return fmt.Errorf("route %q: methods are in upper case", pattern)
-		}
-		host = strings.TrimLeft(pattern[end:], " \t")
-	}
-	host, rest, _ := strings.Cut(host, "/")
-	if strings.Trim(host, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" && host != "" {
-		return fmt.Errorf("route %q: %q is read as a host; a blank belongs between method and path", pattern, host)
-	}
-	for segment := range strings.SplitSeq(rest, "/") {
-		if strings.HasPrefix(segment, ":") || strings.HasPrefix(segment, "*") {
-			return fmt.Errorf("route %q: write {name} for one segment and {name...} for the rest", pattern)
-		}
-	}
-	return nil
+	return x, patterns.Mistaken(pattern)
 }
 
 // readRoutes are the patterns of one handler.

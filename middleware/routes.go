@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"path"
 	"strings"
+
+	"github.com/spillway-go/spillway/internal/patterns"
 )
 
 // routes finds every rule whose route patterns match a request in one walk over the segments of its path, however many
@@ -36,7 +38,7 @@ func (t *routes) add(rule int, pattern string) (hosted bool, err error) {
 		}
 	}()
 	http.NewServeMux().Handle(pattern, http.NotFoundHandler())
-	if err := mistaken(pattern); err != nil {
+	if err := patterns.Mistaken(pattern); err != nil {
 		return false, err
 	}
 
@@ -86,27 +88,6 @@ func (t *routes) add(rule int, pattern string) (hosted bool, err error) {
 		}
 		rest = tail
 	}
-}
-
-// mistaken finds patterns that ServeMux takes for others than their author means, and that would never match.
-func mistaken(pattern string) error {
-	host := pattern
-	if end := strings.IndexAny(pattern, " \t"); end >= 0 {
-		if method := pattern[:end]; method != strings.ToUpper(method) {
-			return fmt.Errorf("route %q: methods are in upper case", pattern)
-		}
-		host = strings.TrimLeft(pattern[end:], " \t")
-	}
-	host, rest, _ := strings.Cut(host, "/")
-	if host != "" && host == strings.ToUpper(host) && strings.Trim(host, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
-		return fmt.Errorf("route %q: %q is read as a host; a blank belongs between method and path", pattern, host)
-	}
-	for segment := range strings.SplitSeq(rest, "/") {
-		if strings.HasPrefix(segment, ":") || strings.HasPrefix(segment, "*") {
-			return fmt.Errorf("route %q: write {name} for one segment and {name...} for the rest; routes have the syntax of http.ServeMux in every framework", pattern)
-		}
-	}
-	return nil
 }
 
 // walk is one look-up.
