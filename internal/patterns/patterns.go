@@ -1,4 +1,4 @@
-// Package patterns is what all who take patterns of routes have to refuse, as http.ServeMux does not.
+// Package patterns exists so that policies and degrade handlers refuse the same patterns of routes, which http.ServeMux does not.
 package patterns
 
 import (
