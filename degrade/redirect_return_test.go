@@ -168,7 +168,7 @@ func FuzzRedirectReturn(f *testing.F) {
 
 // Settings are taken or refused; those that are taken lead where they say.
 func FuzzRedirectURL(f *testing.F) {
-	for _, s := range []string{"/wait?a#b", "https://wait.example:8443/a%2Fb?c=%zz", "//evil.example", `/\evil`, "https://[::1]/", "/等?\"", "/%2f/x"} {
+	for _, s := range []string{"/wait?a#b", "https://wait.example:8443/a%2Fb?c=%zz", "//evil.example", `/\evil`, "https://[::1]/", "/等?\"", "/%2f/x", `/%2f"`} {
 		f.Add(s, "back")
 	}
 	f.Fuzz(func(t *testing.T, s, param string) {

@@ -63,7 +63,7 @@ func parseTarget(s string) (*url.URL, error) {
 		return nil, fmt.Errorf("%q: %w", s, err)
 	case u.User != nil:
 		return nil, fmt.Errorf("it has a user, which everybody would be told")
-	case u.Scheme == "" && (u.Host != "" || !strings.HasPrefix(s, "/") || strings.HasPrefix(s, "//")):
+	case u.Scheme == "" && (u.Host != "" || !staysHere(s) || !staysHere(u.EscapedPath())): // where net/url escapes anew, %2F becomes a slash
 		return nil, fmt.Errorf("%q, want http://…, https://… or a path that begins with one slash", s)
 	case u.Scheme == "":
 		return u, nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -103,28 +105,39 @@ func (s *Sentinel) Servers() []*Server { return s.servers }
 // Sentinels returns the sentinels as servers, to be killed.
 func (s *Sentinel) Sentinels() []*Server { return s.sentinels }
 
-// Master returns the server that the first living sentinel calls the master: the old one, until a replica has its place.
+// Master returns the server that the living sentinels call the master: the old one, until a replica has its place. They
+// learn of it one after the other; who has the newest configuration is right.
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
 	var master *Server
 	until(s.t, "a sentinel", func() error {
+		newest := int64(-1)
 		for _, one := range s.sentinels {
 			if !one.p.isUp() {
 				continue
 			}
-			addr := redis.NewStringSliceCmd(context.Background(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName)
-			if err := one.admin.Process(context.Background(), addr); err != nil {
+			ctx, info := context.Background(), redis.NewMapStringStringCmd(context.Background(), "SENTINEL", "MASTER", masterName)
+			addr := redis.NewStringSliceCmd(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName) // the new one earlier than in info
+			if err := errors.Join(one.admin.Process(ctx, info), one.admin.Process(ctx, addr)); err != nil {
 				return err
 			}
-			for _, server := range s.servers {
-				if strings.Join(addr.Val(), ":") == server.Addr() {
-					master = server
-					return nil
-				}
+			epoch, err := strconv.ParseInt(info.Val()["config-epoch"], 10, 64)
+			if err != nil {
+				return err
 			}
-			return fmt.Errorf("unknown master %v", addr.Val())
+			if epoch <= newest {
+				continue
+			}
+			i := slices.IndexFunc(s.servers, func(server *Server) bool { return server.Addr() == strings.Join(addr.Val(), ":") })
+			if i < 0 {
+				return fmt.Errorf("unknown master %v", addr.Val())
+			}
+			newest, master = epoch, s.servers[i]
 		}
-		return stop{errors.New("none is up")}
+		if newest < 0 {
+			return stop{errors.New("none is up")}
+		}
+		return nil
 	})
 	return master
 }
