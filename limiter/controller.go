@@ -39,4 +39,6 @@ const (
 	ResultUnmeasured
 	// ResultDetached: as unmeasured, and Detach has been called for it.
 	ResultDetached
+	// ResultWithdrawn: it never came, as far as the controller is concerned. Something else refused it before it was served.
+	ResultWithdrawn
 )
