@@ -44,6 +44,13 @@ type Adjuster interface {
 	Adjust(now time.Time, nominal Limit) Limit
 }
 
+// Explainer is an [Adjuster] that can say why it returns what it returns.
+type Explainer interface {
+	Adjuster
+	// Explain returns what Adjust would, and why in words for people; "" where nominal stays as it is.
+	Explain(now time.Time, nominal Limit) (Limit, string)
+}
+
 // AdjusterFunc is a function as an [Adjuster].
 type AdjusterFunc func(now time.Time, nominal Limit) Limit
 

@@ -60,6 +60,19 @@ func (f *inflight) leave(id string) {
 	}
 }
 
+// total returns how many requests are there, whoever's they are.
+func (f *inflight) total() (n int) {
+	for k := range f.shards {
+		s := &f.shards[k]
+		s.mu.Lock()
+		for _, c := range s.count {
+			n += c
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
 // empty reports whether nobody is there.
 func (f *inflight) empty() bool {
 	for k := range f.shards {
