@@ -5,7 +5,8 @@
 //   - [Shared]: one server for all tests of a process
 //   - [StartSentinel]: a master, two replicas and three sentinels, in less than a second
 //   - [StartCluster]: three masters with a replica each, in two to four seconds, of which a new master waits two
-//   - [StartProxy]: connections that can be silent, slow, or cut before the reply
+//   - [StartProxy]: connections that can be silent, slow, or cut before or in the middle of a reply
+//   - [StartClock]: one server whose wall clock can be set
 //
 // Everything listens on 127.0.0.1 alone, keeps its data in memory, and ends with the test that started it. On Linux it
 // ends as well when the test process is killed or panics; elsewhere a killed test process leaves its servers behind.

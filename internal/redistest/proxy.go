@@ -35,6 +35,7 @@ const (
 	pass mode = iota
 	silent
 	dropReply
+	cutReply
 	refuse
 )
 
@@ -73,6 +74,9 @@ func (p *Proxy) DropReply() { p.set(func() { p.mode = dropReply }) }
 // DropReplies does what DropReply does to the next n requests, and passes what follows. The retry of a client counts as
 // a request.
 func (p *Proxy) DropReplies(n int) { p.set(func() { p.mode, p.drop = pass, n }) }
+
+// CutReply does what DropReply does after the first half of the reply.
+func (p *Proxy) CutReply() { p.set(func() { p.mode = cutReply }) }
 
 // Delay forwards every reply d later; those that come together are delayed together. It works beside the modes.
 func (p *Proxy) Delay(d time.Duration) { p.set(func() { p.delay = d }) }
@@ -149,7 +153,7 @@ type link struct {
 }
 
 // fate is what happens to the reply of a request.
-type fate struct{ dropped, delayed bool }
+type fate struct{ dropped, cut, delayed bool }
 
 func (l *link) close() {
 	l.once.Do(func() {
@@ -226,7 +230,7 @@ func (p *Proxy) judge(m message) fate {
 		p.drop--
 		return fate{dropped: true}
 	}
-	return fate{dropped: p.mode == dropReply, delayed: true}
+	return fate{dropped: p.mode == dropReply, cut: p.mode == cutReply, delayed: true}
 }
 
 // expect remembers what happens to the reply of a request.
@@ -263,6 +267,9 @@ func (l *link) forwardReplies(server net.Conn) {
 		case f.dropped:
 			return
 		case f.delayed && delay > 0 && !together && !l.wait(delay):
+			return
+		case f.cut:
+			_, _ = l.client.Write(m.raw[:len(m.raw)/2]) // the end is near in any case
 			return
 		}
 		if _, err = l.client.Write(m.raw); err != nil {

@@ -2,6 +2,8 @@ package redistest_test
 
 import (
 	"context"
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -113,6 +115,28 @@ func TestProxyDropsReplies(t *testing.T) {
 	require.Equal(t, int64(8), retrying.Incr(ctx, "n").Val())
 	p.DropReplies(1)
 	require.Equal(t, int64(10), retrying.Incr(ctx, "n").Val())
+}
+
+func TestProxyCutsInTheMiddleOfAReply(t *testing.T) {
+	s, p, c := behind(t)
+	ctx := t.Context()
+	direct := s.Client()
+	require.NoError(t, direct.Set(ctx, "n", 122, 0).Err())
+	p.CutReply()
+	for n := 123; n <= 125; n++ {
+		require.ErrorContains(t, c.Incr(ctx, "n").Err(), "EOF")
+		require.Equal(t, n, intOf(t, direct, "n"), "it was carried out")
+	}
+	conn, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = io.WriteString(conn, "*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n")
+	require.NoError(t, err)
+	got, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.Equal(t, ":12", string(got), "half of :126 and its line end")
+	p.Pass()
+	require.Equal(t, int64(127), c.Incr(ctx, "n").Val())
 }
 
 func intOf(t *testing.T, c *redis.Client, key string) int {
