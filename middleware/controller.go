@@ -18,8 +18,10 @@ import (
 // a rate is the policy's last adjuster, and learns of what the limit has decided.
 
 // enterAdaptive takes a place in the bound that the policy's controller moves.
-func (v *visit) enterAdaptive(a *active) (ok bool) {
+func (v *visit) enterAdaptive(a *active) (err error) {
+	defer v.contain(a.policy, "Adaptive", &err)
 	var n, bound int
+	var ok bool
 	switch {
 	case v.alone:
 		n, bound = a.Adaptive.InFlight(), a.Adaptive.Bound()
@@ -31,12 +33,12 @@ func (v *visit) enterAdaptive(a *active) (ok bool) {
 		n, bound, ok = a.Adaptive.Acquire(v.now, a.reserve)
 		a.held = ok
 	}
-	a.adaptive, a.shed = !ok, !ok && n < bound
+	a.full, a.adaptive, a.shed = !ok, !ok, !ok && n < bound
 	if a.InFlight == 0 || !ok {
 		a.bound = len(v.bounds)
 		v.bounds = append(v.bounds, limiter.Decision{Allowed: ok, Limit: limiter.Limit{Burst: a.most}, Remaining: max(0, bound-n)})
 	}
-	return ok
+	return nil
 }
 
 // learn tells controllers of rates what has become of the request.
@@ -49,13 +51,19 @@ func (v *visit) learn(out outcome) {
 		if a.Adaptive == nil || a.waived || !a.rate || a.err != nil {
 			continue
 		}
-		if a.violated {
-			a.Adaptive.Reject(v.now)
-		}
-		if out == passes && !v.alone {
-			a.Adaptive.Admit(v.now)
-			a.held = true
-		}
+		v.learnOf(a, out)
+	}
+}
+
+func (v *visit) learnOf(a *active, out outcome) {
+	var err error
+	defer v.contain(a.policy, "Adaptive", &err)
+	if a.violated {
+		a.Adaptive.Reject(v.now)
+	}
+	if out == passes && !v.alone {
+		a.Adaptive.Admit(v.now)
+		a.held = true
 	}
 }
 
@@ -64,20 +72,35 @@ func (v *visit) begin() {
 	now := v.guard.clock.now()
 	for k := range v.active {
 		if a := &v.active[k]; a.held {
-			a.Adaptive.Release(now, v.began, limiter.ResultUnmeasured)
-			a.Adaptive.Admit(now)
+			v.restart(a, now)
 		}
 	}
 	v.began = now
 }
 
+func (v *visit) restart(a *active, now time.Time) {
+	var err error
+	defer v.contain(a.policy, "Adaptive", &err)
+	a.Adaptive.Restart(v.began, now)
+}
+
 // result tells what a request that went on is to a controller, by its status: 0 if nobody knows it.
-func (v *visit) result(status int) limiter.Result {
+func (v *visit) result(status int) (r limiter.Result) {
+	if !v.stage.adaptive {
+		return limiter.ResultUnmeasured
+	}
+	defer func() {
+		if recover() != nil { // of the user's writer or context: the place has to be given back all the same
+			r = limiter.ResultUnmeasured
+		}
+	}()
 	end := ended(v.r.Context())
 	switch {
 	case v.long:
 		return limiter.ResultDetached
-	case v.degraded != nil, status == 0, errors.Is(end, context.Canceled):
+	case v.answeredFurtherIn():
+		return limiter.ResultWithdrawn
+	case v.degraded != nil, v.degradedFurtherIn(), status == 0, errors.Is(end, context.Canceled):
 		return limiter.ResultUnmeasured
 	case status >= http.StatusInternalServerError, errors.Is(end, context.DeadlineExceeded):
 		return limiter.ResultFailed
@@ -95,7 +118,7 @@ func (v *visit) watchLong(w http.ResponseWriter) http.ResponseWriter {
 		v.long = true
 		for k := range v.active {
 			if a := &v.active[k]; a.held {
-				a.Adaptive.Detach(v.began)
+				v.detach(a)
 			}
 		}
 	}
@@ -132,6 +155,12 @@ func (v *visit) watchLong(w http.ResponseWriter) http.ResponseWriter {
 	})
 }
 
+func (v *visit) detach(a *active) {
+	var err error
+	defer v.contain(a.policy, "Adaptive", &err)
+	a.Adaptive.Detach(v.began)
+}
+
 // isEvents reports whether a response goes on and on. Case does not matter in a media type (RFC 9110, 8.3.1), nor what
 // parameters it has.
 func isEvents(contentType string) bool {
@@ -151,6 +180,24 @@ func (v *visit) leaveAdaptive(r limiter.Result) {
 			now = v.guard.clock.now()
 		}
 		a.held = false
-		a.Adaptive.Release(now, v.began, r)
+		v.leaveOne(a, now, r)
 	}
+}
+
+func (v *visit) leaveOne(a *active, now time.Time, r limiter.Result) {
+	var err error
+	defer v.contain(a.policy, "Adaptive", &err)
+	a.Adaptive.Release(now, v.began, r)
+}
+
+// answeredMark is in the header of what a guard has answered itself, without a line and so never sent. To controllers of stages
+// further out such a request never came: whether the service is well, a refusal does not tell, and neither does its time.
+const answeredMark = "X-Ratelimit-Answered"
+
+func (v *visit) answers() { v.w.Header()[answeredMark] = noLine }
+
+// answeredFurtherIn reports whether another stage has answered the request.
+func (v *visit) answeredFurtherIn() bool {
+	lines, marked := v.w.Header()[answeredMark]
+	return marked && len(lines) == 0
 }

@@ -87,6 +87,12 @@ func (c *controller) Release(now, began time.Time, r limiter.Result) {
 	c.say("release %d", r)
 }
 
+func (c *controller) Restart(began, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.say("restart %v", now.Sub(began))
+}
+
 func (c *controller) Detach(time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,13 +219,13 @@ func TestControllerBesideOthers(t *testing.T) {
 	get(g, "192.0.2.7")
 	x.take()
 	require.Equal(t, 429, get(g, "192.0.2.7").Code)
-	require.Equal(t, []string{"acquire", "release 2"}, x.take())
+	require.Equal(t, []string{"acquire", "release 4"}, x.take())
 
 	g = guardOf(t, policy{Name: "a", Adaptive: x}, policy{Name: "b", Limit: limiter.PerDay(1), Degrade: degrade.Func(proceeds)})
 	get(g, "192.0.2.7")
 	x.take()
 	require.Equal(t, 200, get(g, "192.0.2.7").Code)
-	require.Equal(t, []string{"acquire", "release 2", "acquire", "release 2"}, x.take(), "refused, then degraded")
+	require.Equal(t, []string{"acquire", "release 4", "acquire", "release 2"}, x.take(), "refused, then degraded")
 	require.Zero(t, x.in)
 
 	x.bound = 0
@@ -270,7 +276,7 @@ func TestControllerDelay(t *testing.T) {
 				require.Equal(t, 10*time.Millisecond, x.took[k])
 			}
 		}
-		require.Contains(t, x.told, "admit")
+		require.Contains(t, x.told, "restart 2s")
 	})
 }
 

@@ -45,7 +45,7 @@ func (v *visit) ask() outcome {
 	}
 	if out == passes {
 		if out = v.take(); out != passes {
-			v.release(limiter.ResultUnmeasured)
+			v.release(limiter.ResultWithdrawn)
 		}
 	}
 	if v.stage.adaptive {
@@ -206,7 +206,13 @@ func (v *visit) enterInFlight() outcome {
 			continue
 		}
 		if a.Adaptive != nil && !a.rate {
-			if a.full = !v.enterAdaptive(a); a.full && !a.Shadow && !v.look {
+			if a.err = v.enterAdaptive(a); a.err != nil {
+				if !a.Shadow {
+					out = broken
+				}
+				continue
+			}
+			if a.full && !a.Shadow && !v.look && out == passes {
 				out = limited
 			}
 		}
@@ -223,7 +229,7 @@ func (v *visit) enterInFlight() outcome {
 			a.slot = ok || a.Shadow
 		}
 		a.shed = !ok && n < a.InFlight
-		if a.full = !ok; a.full && !a.Shadow && !v.look { // a look goes on to see the other policies as well
+		if a.full = !ok; a.full && !a.Shadow && !v.look && out == passes { // a look goes on to see the other policies as well
 			out = limited
 		}
 		a.bound = len(v.bounds)
@@ -232,7 +238,7 @@ func (v *visit) enterInFlight() outcome {
 		})
 	}
 	if out != passes {
-		v.release(limiter.ResultUnmeasured)
+		v.release(limiter.ResultWithdrawn)
 	}
 	return out
 }

@@ -22,9 +22,31 @@ func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
 		return Pass{next: true, w: w, r: r}
 	}
 	v := g.visit(st, w, r, e)
+	gen, returned := v.gen.Load(), false
+	defer func() {
+		if !returned && v.gen.Load() == gen {
+			v.abandon()
+		}
+	}()
+	p := v.admit()
+	returned = true
+	return p
+}
+
+// abandon gives back what is held where something of the user's, as a writer or a context, panics or ends the goroutine. The
+// visit is in no known state and is not used again.
+func (v *visit) abandon() {
+	v.stopWaiting()
+	v.release(limiter.ResultWithdrawn)
+	v.endRecords(false)
+}
+
+// admit is Enter for one visit.
+func (v *visit) admit() Pass {
 	if !v.pick() {
+		p := Pass{next: true, w: v.w, r: v.r}
 		v.done()
-		return Pass{next: true, w: w, r: r}
+		return p
 	}
 	v.now = v.guard.clock.now()
 	out := v.prepare()
@@ -65,13 +87,14 @@ func (v *visit) end(out outcome) Pass {
 		v.observe()
 		return v.pass()
 	case canceled:
-		v.release(limiter.ResultUnmeasured)
+		v.release(limiter.ResultWithdrawn)
 		v.observeCanceled()
 		// Nobody may take an answer that was never made for a success: net/http would write 200.
 		status := statusClosed
 		if errors.Is(ended(v.r.Context()), context.DeadlineExceeded) {
 			status = http.StatusGatewayTimeout
 		}
+		v.answers()
 		v.w.WriteHeader(status)
 		v.done()
 		return Pass{}

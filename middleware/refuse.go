@@ -14,7 +14,7 @@ const retryUnavailable = 2 * time.Second
 // refuse answers a request that does not go on by the plain refusal.
 func (v *visit) refuse(out outcome) Pass {
 	defer v.done()
-	v.release(limiter.ResultUnmeasured)
+	v.release(limiter.ResultWithdrawn)
 	v.observeRefused(out)
 	if h := v.w.Header(); len(h) > 0 {
 		v.untellDegraded(h)
@@ -22,6 +22,7 @@ func (v *visit) refuse(out outcome) Pass {
 	if out == limited && !v.told {
 		v.writeHeaders()
 	}
+	v.answers()
 	if v.answer.readOnly {
 		v.tellDegraded(v.w.Header(), degrade.ModeReadOnly)
 		v.observeDegraded(degrade.ModeReadOnly, v.refusal(out).Status(), 0)

@@ -1,0 +1,226 @@
+package middleware_test
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-go/spillway/degrade"
+	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/limiter/adaptive"
+	"github.com/spillway-go/spillway/middleware"
+)
+
+// What a stage further in refuses says nothing of the service: a full bound, a spent quota, a broken policy, a store that is
+// away, a client that has left its queue.
+func TestControllerAndInnerRefusals(t *testing.T) {
+	unavailable := newFake()
+	unavailable.hook = func(string) error { return limiter.ErrUnavailable }
+	full := &controller{bound: 0, most: 9}
+	inner := map[string]struct {
+		policy policy
+		status int
+	}{
+		"bound in flight": {policy{Adaptive: full}, 503},
+		"quota":           {policy{Limit: limiter.DenyAll}, 429},
+		"broken":          {policy{Limit: limiter.PerDay(9), Adjust: to(limiter.Limit{Algorithm: 77})}, 503},
+		"unavailable":     {policy{Limit: limiter.PerDay(9), Limiter: unavailable, OnStoreError: middleware.FailClosed}, 503},
+		"static page": {policy{Limit: limiter.DenyAll, Degrade: degrade.Func(
+			func(w http.ResponseWriter, _ *http.Request, _ *degrade.Denial) degrade.Outcome {
+				w.WriteHeader(503)
+				return degrade.Done
+			})}, 503},
+	}
+	for name, c := range inner {
+		t.Run(name, func(t *testing.T) {
+			outer := &controller{bound: 9, most: 9}
+			c.policy.Name, c.policy.Stage = "inner", "inner"
+			g := guardOf(t, policy{Name: "outer", Adaptive: outer}, c.policy)
+			stage := g.Stage("inner")
+			w := serve(g, request("GET", "/"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { stage.Serve(w, r, ok) }))
+			require.Equal(t, c.status, w.Code)
+			require.Len(t, outer.ended, 1)
+			require.Contains(t, []limiter.Result{limiter.ResultWithdrawn, limiter.ResultUnmeasured}, outer.ended[0])
+
+			other := guardOf(t, policy{Name: "other", Adaptive: outer})
+			serve(other, request("GET", "/"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { stage.Serve(w, r, ok) }))
+			require.Contains(t, []limiter.Result{limiter.ResultWithdrawn, limiter.ResultUnmeasured}, outer.ended[1], "of another guard")
+			require.Zero(t, outer.in)
+		})
+	}
+	outer := &controller{bound: 9, most: 9}
+	g := guardOf(t, policy{Name: "outer", Adaptive: outer})
+	serve(g, request("GET", "/"), answer(503))
+	require.Equal(t, []limiter.Result{limiter.ResultFailed}, outer.ended, "the service's own")
+}
+
+// A request that waits for its turn keeps the one place it has.
+func TestControllerHoldKeepsThePlace(t *testing.T) {
+	c, err := adaptive.New(adaptive.Config{Name: "service", Min: 2, Max: 2, Fixed: 2, CPUSource: func() (float64, bool) { return 0.05, true }})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	g := guardOf(t, policy{Name: "service", Adaptive: c},
+		policy{Name: "q", Match: match{Routes: []string{"/q"}}, Limit: limiter.Limit{Algorithm: limiter.LeakyBucket, Rate: 100_000, Period: time.Second, Burst: 1000}, MaxDelay: time.Second})
+	var inside, held atomic.Int64
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if inside.Add(1) > 2 {
+			t.Error("more than the bound")
+		}
+		runtime.Gosched()
+		inside.Add(-1)
+	})
+	var wg sync.WaitGroup
+	for k := range 16 {
+		wg.Go(func() {
+			for range 400 {
+				target := "/"
+				if k%2 == 0 {
+					target = "/q"
+				}
+				if serve(g, request("GET", target), next).Code == 200 && k%2 == 0 {
+					held.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.NotZero(t, held.Load())
+	require.Zero(t, c.InFlight())
+}
+
+// panics is a controller with one method that panics.
+type panics struct {
+	controller
+	method string
+}
+
+func (p *panics) at(method string) {
+	if p.method == method {
+		panic(method)
+	}
+}
+
+func (p *panics) Acquire(t time.Time, r float64) (int, int, bool) {
+	p.at("Acquire")
+	return p.controller.Acquire(t, r)
+}
+func (p *panics) Admit(t time.Time) (int, int, bool) { p.at("Admit"); return p.controller.Admit(t) }
+func (p *panics) Reject(t time.Time)                 { p.at("Reject"); p.controller.Reject(t) }
+func (p *panics) Release(a, b time.Time, r limiter.Result) {
+	p.controller.Release(a, b, r)
+	p.at("Release")
+}
+func (p *panics) Restart(a, b time.Time) { p.at("Restart"); p.controller.Restart(a, b) }
+func (p *panics) Detach(t time.Time)     { p.at("Detach"); p.controller.Detach(t) }
+
+// A controller of the user's that panics takes no place of another policy with it, opens no gate and ends no request.
+func TestControllerPanics(t *testing.T) {
+	for method, want := range map[string]int{"Acquire": 503, "Admit": 200, "Reject": 503, "Release": 200, "Restart": 200, "Detach": 200} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				beside := &controller{bound: 9, most: 9}
+				p := &panics{controller{bound: 9, most: 9}, method}
+				b := policy{Name: "b", Adaptive: p}
+				switch method {
+				case "Admit", "Reject":
+					p.bound, p.most, p.share = math.MaxInt, math.MaxInt, 0.5
+					store := newFake()
+					store.local = true
+					b.Limiter, b.Limit = store, limiter.PerDay(4)
+				}
+				policies := []policy{{Name: "a", Adaptive: beside, InFlight: 9}, b}
+				if method == "Restart" {
+					policies = append(policies, policy{Name: "q", Limit: queueOf(3)})
+				}
+				g := guardOf(t, policies...)
+				code, requests := 0, 3
+				if method == "Admit" {
+					requests = 2 // within the lowered limit
+				}
+				for range requests {
+					code = serve(g, request("GET", "/"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+						if w.Header().Set("Content-Type", "text/event-stream"); method != "Detach" {
+							w.Header().Del("Content-Type")
+						}
+						w.WriteHeader(200)
+					})).Code
+				}
+				require.Equal(t, want, code)
+				require.Zero(t, beside.in)
+				require.Zero(t, p.in)
+				require.Zero(t, g.Overview()[0].InFlight)
+			})
+		})
+	}
+}
+
+// oddWriter panics when its header is asked for the n-th time.
+type oddWriter struct {
+	http.ResponseWriter
+	n, at int
+}
+
+func (w *oddWriter) Header() http.Header {
+	if w.n++; w.n == w.at {
+		panic("header")
+	}
+	return w.ResponseWriter.Header()
+}
+
+// oddContext does so when something of it is asked for the n-th time.
+type oddContext struct {
+	context.Context
+	n, at int
+}
+
+func (c *oddContext) count() {
+	if c.n++; c.n == c.at {
+		panic("context")
+	}
+}
+func (c *oddContext) Done() <-chan struct{} { c.count(); return c.Context.Done() }
+func (c *oddContext) Err() error            { c.count(); return c.Context.Err() }
+func (c *oddContext) Value(k any) any       { c.count(); return c.Context.Value(k) }
+
+// Whatever panics or ends the goroutine between a place being taken and the handler, no place is lost.
+func TestNoPlaceIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &controller{bound: 1000, most: 1000}
+		exits := newFake()
+		exits.hook = func(string) error { runtime.Goexit(); return nil }
+		limits := map[string]policy{
+			"plain":   {Name: "q", Limit: limiter.PerDay(1_000_000)},
+			"held":    {Name: "q", Limit: queueOf(50)},
+			"refused": {Name: "q", Limit: limiter.DenyAll},
+			"exits":   {Name: "q", Limit: limiter.PerDay(9), Limiter: exits},
+		}
+		for name, q := range limits {
+			for at := range 8 {
+				g := guardOf(t, policy{Name: "a", Adaptive: c, InFlight: 500}, q)
+				try := func(w http.ResponseWriter, r *http.Request) {
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						defer func() { _ = recover() }()
+						g.Serve(w, r, ok)
+					}()
+					<-done
+				}
+				try(httptest.NewRecorder(), request("GET", "/")) // the first of a queue is not held
+				try(&oddWriter{httptest.NewRecorder(), 0, at}, request("GET", "/"))
+				try(httptest.NewRecorder(), request("GET", "/").WithContext(&oddContext{context.Background(), 0, at}))
+				require.Zero(t, c.in, "%s, %d", name, at)
+				require.Zero(t, g.Overview()[0].InFlight, "%s, %d", name, at)
+			}
+		}
+	})
+}
