@@ -31,7 +31,7 @@ func (c *Controller) Acquire(now time.Time, reserve float64) (inFlight, bound in
 			return int(n), int(b), false
 		}
 		if c.inFlight.CompareAndSwap(n, n+1) {
-			c.admitted(at, n+1)
+			c.admitted(at)
 			return int(n + 1), int(b), true
 		}
 	}
@@ -43,14 +43,12 @@ func (c *Controller) Admit(now time.Time) (inFlight, bound int, ok bool) {
 	at := c.at(now)
 	b := c.boundAt(at)
 	n := c.inFlight.Add(1)
-	c.admitted(at, n)
+	c.admitted(at)
 	return int(n), int(b), n <= b
 }
 
-func (c *Controller) admitted(at, n int64) {
-	t := c.seen.current.Load()
-	t.admitted.Add(1)
-	raise(&t.peak, n)
+func (c *Controller) admitted(at int64) {
+	c.seen.current.Load().admitted.Add(1)
 	c.ages.begin(at)
 }
 
@@ -62,24 +60,38 @@ func (c *Controller) Reject(now time.Time) {
 }
 
 // Release gives a place back. began is the instant that Acquire was told, now minus that is the round-trip time. It must be
-// called once for each place taken; more often than that for all of them together does nothing.
-func (c *Controller) Release(now, began time.Time, r Result) {
+// called once for each place taken; more often than that for all of them together does nothing. What is [Withdrawn] is taken
+// back out of all counts, as if it had never come.
+func (c *Controller) Release(now, began time.Time, r Result) { c.release(now, began, r, r == Detached) }
+
+// release is Release of a request whose age counts no longer, if isDetached.
+func (c *Controller) release(now, began time.Time, r Result, isDetached bool) {
+	var n int64
 	for {
-		n := c.inFlight.Load()
-		if n <= 0 {
+		if n = c.inFlight.Load(); n <= 0 {
 			return
 		}
 		if c.inFlight.CompareAndSwap(n, n-1) {
 			break
 		}
 	}
-	if r != Detached {
+	if !isDetached {
 		c.ages.end(c.at(began))
 	}
 	t := c.seen.current.Load()
+	if r == Withdrawn {
+		t.withdrawn.Add(1)
+		return
+	}
+	// The most in flight is what the next one to leave sees, so those that were never there need not raise it.
+	raise(&t.peak, n)
+	took := now.Sub(began)
+	if !isDetached && c.cfg.RTT > 0 && took >= c.cfg.RTT {
+		t.overdue.Add(1)
+	}
 	switch r {
 	case Succeeded:
-		t.measure(now.Sub(began))
+		t.measure(took)
 	case Failed:
 		t.failed.Add(1)
 	default:
@@ -163,9 +175,12 @@ func (t *Ticket) Release(now time.Time, r Result) {
 		if r == Detached { // which it is not
 			r = Unmeasured
 		}
-		t.c.Release(now, t.began, r)
+		t.c.release(now, t.began, r, false)
 	case ticketDetached:
-		t.c.Release(now, t.began, Detached)
+		if r != Withdrawn {
+			r = Detached
+		}
+		t.c.release(now, t.began, r, true)
 	}
 }
 

@@ -80,7 +80,7 @@ func (a *aimd) NeedsCPU() bool { return false }
 func (a *aimd) Reset() { a.wait = 0 }
 
 func (a *aimd) Update(cur float64, w Window, cpu Reading) (float64, Reason) {
-	s, why := a.severity(&w, cpu)
+	s, why := a.severity(cur, &w, cpu)
 	if a.wait > 0 {
 		a.wait--
 		return cur, ReasonHold

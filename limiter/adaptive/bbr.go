@@ -70,7 +70,7 @@ func (b *bbr) Update(cur float64, w Window, cpu Reading) (float64, Reason) {
 	switch {
 	case est > 0 && (b.armed || was):
 		return est + 3*math.Sqrt(est), b.why
-	case ratioOf(float64(b.rtt(&w)), float64(b.RTT)) > 1+edge:
+	case ratioOf(float64(b.rtt(cur, &w)), float64(b.RTT)) > 1+edge:
 		return cur, ReasonRTT
 	case ratioOf(w.ErrorRatio(), b.Errors) > 1+edge:
 		return cur, ReasonErrors

@@ -21,6 +21,7 @@ const (
 	Failed     = limiter.ResultFailed
 	Unmeasured = limiter.ResultUnmeasured
 	Detached   = limiter.ResultDetached
+	Withdrawn  = limiter.ResultWithdrawn
 )
 
 var _ limiter.Controller = (*Controller)(nil)
@@ -60,7 +61,7 @@ type Controller struct {
 	seen      collector
 	ages      ages
 
-	mu       sync.Mutex // guards what follows: starting, steps, closing
+	steps    sync.Mutex // guards what follows: one step at a time. It is held while a step calls the user's code
 	gov      governor
 	sampler  *Sampler
 	sched    *scheduler
@@ -69,11 +70,14 @@ type Controller struct {
 	openAt   time.Time
 	stepAt   time.Time
 	isOpen   bool
-	isClosed bool
 	told     telling
 	nominal  limiter.Limit // of a rate, as far as is known
+
+	mu       sync.Mutex // guards what follows: starting, publishing, closing. Taken after steps, and for moments
+	isClosed bool
 	cancel   context.CancelFunc
 	done     chan struct{}
+	busy     chan struct{} // can be received from while the user's code runs
 }
 
 // telling is what observers and the log were told last.
@@ -83,21 +87,22 @@ type telling struct {
 	fallback Reason
 }
 
-// State is what a controller knows, as of its last step.
+// State is what a controller knows, for monitoring and tests. All but InFlight is as of the last step, which comes once an
+// interval. [Controller.Explain] says the same in words.
 type State struct {
 	Time     time.Time // of the last step; zero before the first
-	Limit    float64   // not rounded: requests in flight, or the share of a rate
-	Bound    int       // requests in flight; 0 for a rate
-	InFlight int       // now
-	Reason   Reason
-	Fallback Reason    // why the fixed limit is in force; "": it is not
-	Until    time.Time // when the law tries again; zero without Fallback
-	CPU      Reading
-	Window   Window // the last one closed
+	Limit    float64   // the limit with its fraction: a number of requests in flight, or for a rate the share of the nominal one
+	Bound    int       // the limit that holds: Limit rounded down; 0 for a rate
+	InFlight int       // requests in flight at this moment
+	Reason   Reason    // why the limit was moved to, or left at, where it is
+	Fallback Reason    // why the law is not asked and the fixed limit holds; "": the law is asked
+	Until    time.Time // when the law is asked again; zero without Fallback
+	CPU      Reading   // the load of the processors
+	Window   Window    // what the last window saw. A law may have been shown several together
 }
 
-// New returns a controller at its fixed limit, or an error wrapping [limiter.ErrInvalid] that names everything wrong with c. It does
-// no I/O and starts nothing.
+// New returns a controller at its fixed limit, or an error wrapping [limiter.ErrInvalid] that names everything wrong with c, a
+// Law that panics included. It does no I/O and starts nothing.
 func New(c Config) (*Controller, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -106,13 +111,16 @@ func New(c Config) (*Controller, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	a := &Controller{cfg: c, unit: 1, sampler: NewSampler(c.CPUQuota), sched: newScheduler(), runnable: -1}
+	a := &Controller{cfg: c, unit: 1, sampler: NewSampler(c.CPUQuota), sched: newScheduler(), runnable: -1, busy: make(chan struct{})}
 	if c.Target == Rate {
 		a.unit = 100
 	}
 	a.gov = governor{
-		law: c.Law(c.thresholds()), least: c.Min * a.unit, most: c.Max * a.unit, fixed: c.Fixed * a.unit,
+		call: a.call, least: c.Min * a.unit, most: c.Max * a.unit, fixed: c.Fixed * a.unit,
 		cpuAt: c.CPU, errorsAt: max(0, c.Errors), interval: c.Interval, minSamples: c.MinSamples,
+	}
+	if v := a.call(func() { a.gov.law = c.Law(c.thresholds()) }); v != nil {
+		return nil, fmt.Errorf("adaptive: %w: Law panicked: %v", limiter.ErrInvalid, v)
 	}
 	if a.gov.law == nil {
 		return nil, fmt.Errorf("adaptive: %w: Law made nothing", limiter.ErrInvalid)
@@ -124,7 +132,7 @@ func New(c Config) (*Controller, error) {
 	a.ages.init(c.RTT)
 	a.seen.current.Store(&a.seen.tallies[0])
 	a.seen.tallies[0].clear(0)
-	a.publish(time.Time{}, Window{}, Reading{Runnable: -1})
+	a.publish(a.is(time.Time{}, Window{}, Reading{Runnable: -1}))
 	return a, nil
 }
 
@@ -137,7 +145,7 @@ func (c *Controller) at(now time.Time) int64 {
 }
 
 func (c *Controller) start(now time.Time) {
-	c.mu.Lock()
+	c.mu.Lock() // nobody steps before it is started
 	defer c.mu.Unlock()
 	if c.isStarted.Load() {
 		return
@@ -159,6 +167,31 @@ func (c *Controller) start(now time.Time) {
 	go c.run(ctx, c.done)
 }
 
+// call runs the user's code in a goroutine of its own, so that neither a panic nor a runtime.Goexit ends the controller's, and
+// returns what it panicked with, nil if it returned. Meanwhile nobody who closes the controller is waited for: it may be this
+// very code.
+func (c *Controller) call(f func()) (panicked any) {
+	ended := make(chan any, 1)
+	go func() {
+		var v any = "runtime.Goexit was called"
+		defer func() {
+			if r := recover(); r != nil {
+				v = r
+			}
+			ended <- v
+		}()
+		f()
+		v = nil
+	}()
+	for {
+		select {
+		case panicked = <-ended:
+			return panicked
+		case c.busy <- struct{}{}:
+		}
+	}
+}
+
 func (c *Controller) run(ctx context.Context, done chan<- struct{}) {
 	defer close(done)
 	timer := time.NewTimer(0)
@@ -174,8 +207,9 @@ func (c *Controller) run(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// Close stops the controller: from then on the fixed limit is in force. Requests in flight are released as before. Closing
-// again does nothing.
+// Close stops the controller: from then on the fixed limit is in force. Requests in flight are released as before. It waits
+// for what runs in the background, but not for an Observer, a Logger's handler, a CPUSource or a Law that is being called: it
+// may be called by one. Closing again does nothing.
 func (c *Controller) Close() error {
 	c.mu.Lock()
 	if c.isClosed {
@@ -183,30 +217,46 @@ func (c *Controller) Close() error {
 		return nil
 	}
 	c.isClosed = true
-	c.gov.cur, c.gov.why, c.gov.fallback, c.gov.until = c.gov.fixed, FallbackClosed, FallbackClosed, time.Time{}
-	c.publish(c.gov.last, Window{}, Reading{Runnable: -1})
+	s := &State{Time: c.state.Load().Time, Limit: c.cfg.Fixed, Reason: FallbackClosed, Fallback: FallbackClosed, CPU: Reading{Runnable: -1}}
+	c.put(s)
 	c.stale.Store(math.MaxInt64)
 	cancel, done := c.cancel, c.done
 	c.mu.Unlock()
 	if cancel != nil {
 		cancel()
-		<-done
+		select {
+		case <-done:
+		case <-c.busy:
+		}
 	}
 	return nil
 }
 
+func (c *Controller) closed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isClosed
+}
+
 // advance does what is due and returns when there is more to do.
 func (c *Controller) advance(now time.Time) (next time.Time) {
-	c.mu.Lock()
-	if c.isClosed {
-		c.mu.Unlock()
-		return now.Add(time.Hour)
+	tell, next := c.due(now)
+	if tell != nil && !c.closed() {
+		tell()
+	}
+	return next
+}
+
+func (c *Controller) due(now time.Time) (tell func(), next time.Time) {
+	c.steps.Lock()
+	defer c.steps.Unlock()
+	if c.closed() {
+		return nil, now.Add(time.Hour)
 	}
 	if !now.Before(c.sampleAt) {
 		c.sample(now)
 		c.sampleAt = now.Add(sampleInterval)
 	}
-	var tell func()
 	if !now.Before(c.stepAt) {
 		tell = c.step(now)
 		c.isOpen = false
@@ -218,7 +268,8 @@ func (c *Controller) advance(now time.Time) (next time.Time) {
 	if !c.isOpen && !now.Before(c.openAt) {
 		c.isOpen = true
 		if c.cfg.Window < c.cfg.Interval { // else the one before ended here
-			c.seen.open(now, int(c.inFlight.Load()))
+			_, overdue := c.ages.look(int64(now.Sub(c.origin)), int64(c.cfg.RTT))
+			c.seen.open(now, int(c.inFlight.Load()), overdue)
 			c.sched.waited()
 		} else if c.seen.opened.IsZero() {
 			c.seen.opened = c.origin
@@ -231,11 +282,7 @@ func (c *Controller) advance(now time.Time) (next time.Time) {
 	if !c.isOpen && c.openAt.Before(next) {
 		next = c.openAt
 	}
-	c.mu.Unlock()
-	if tell != nil {
-		tell()
-	}
-	return next
+	return tell, next
 }
 
 func (c *Controller) sample(now time.Time) {
@@ -262,19 +309,15 @@ func (c *Controller) reading(now time.Time) Reading {
 
 // ask asks the user's source. More than twice everything is no share: a percentage, most likely, which would mean overload for ever.
 func (c *Controller) ask() (v float64, ok bool) {
-	defer func() {
-		if recover() != nil {
-			ok = false
-		}
-	}()
-	v, ok = c.cfg.CPUSource()
-	return v, ok && v >= 0 && v <= 2
+	panicked := c.call(func() { v, ok = c.cfg.CPUSource() })
+	return v, panicked == nil && ok && v >= 0 && v <= 2
 }
 
-// step closes a window and moves the limit. It returns what is to be called without the lock.
+// step closes a window and moves the limit. It returns what is to be called without a lock.
 func (c *Controller) step(now time.Time) (tell func()) {
-	w := c.seen.close(now, int(c.inFlight.Load()))
-	w.Oldest, w.Overdue = c.ages.look(int64(now.Sub(c.origin)), int64(c.cfg.RTT))
+	oldest, overdue := c.ages.look(int64(now.Sub(c.origin)), int64(c.cfg.RTT))
+	w := c.seen.close(now, int(c.inFlight.Load()), overdue)
+	w.Oldest = oldest
 	w.QueueDelay = c.sched.waited()
 	w.Peak = float64(w.MaxInFlight)
 	if c.cfg.Target == Rate {
@@ -283,10 +326,13 @@ func (c *Controller) step(now time.Time) (tell func()) {
 		}
 	}
 	cpu := c.reading(now)
-	c.gov.step(now, w, cpu)
-	c.publish(now, w, cpu)
+	c.gov.step(now, &w, cpu)
+	s := c.is(now, w.Window, cpu)
+	if !c.publish(s) {
+		return nil
+	}
 	c.freshen(now)
-	return c.telling(now)
+	return c.telling(now, s)
 }
 
 // freshen says until when the limit is right without another step.
@@ -297,13 +343,29 @@ func (c *Controller) freshen(now time.Time) {
 // whole rounds a limit down: at least 1, and not by what adding up fractions left.
 func whole(l float64) int64 { return max(1, int64(math.Floor(l+edge))) }
 
-func (c *Controller) publish(now time.Time, w Window, cpu Reading) {
+// is what the governor has come to.
+func (c *Controller) is(now time.Time, w Window, cpu Reading) *State {
 	s := &State{Time: now, Limit: c.gov.cur / c.unit, Reason: c.gov.why, Fallback: c.gov.fallback, CPU: cpu, Window: w}
-	if c.gov.fallback != "" {
+	if s.Fallback != "" {
 		s.Until = c.gov.until
 	}
+	return s
+}
+
+// publish puts a state in force, unless the controller has been closed meanwhile.
+func (c *Controller) publish(s *State) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed {
+		return false
+	}
+	c.put(s)
+	return true
+}
+
+func (c *Controller) put(s *State) {
 	if c.cfg.Target == Concurrency {
-		s.Bound = int(whole(c.gov.cur))
+		s.Bound = int(whole(s.Limit))
 		c.bound.Store(int64(s.Bound))
 	} else {
 		c.share.Store(math.Float64bits(s.Limit))
@@ -319,8 +381,7 @@ func (c *Controller) State() State {
 }
 
 // telling returns what there is to tell, nil if nothing is.
-func (c *Controller) telling(now time.Time) func() {
-	s := c.state.Load()
+func (c *Controller) telling(now time.Time, s *State) func() {
 	was := c.told
 	is := telling{reason: s.Reason, fallback: s.Fallback, limit: limiter.Limit{Burst: s.Bound}}
 	if c.cfg.Target == Rate {
@@ -336,20 +397,20 @@ func (c *Controller) telling(now time.Time) func() {
 	}
 	return func() {
 		if is.fallback != was.fallback || complaint != nil {
-			c.log(is, s, complaint)
+			c.call(func() { c.log(is, s, complaint) })
 		}
 		if c.cfg.Observer != nil && is != was && is.limit != (limiter.Limit{}) {
-			defer func() { _ = recover() }() // an observer must not end the process
-			c.cfg.Observer.Observe(limiter.Event{
-				Kind: limiter.EventAdapt, Time: now, Policy: c.cfg.Name, Decision: limiter.Decision{Limit: is.limit},
-				Reason: string(is.reason), Err: complaint,
+			c.call(func() {
+				c.cfg.Observer.Observe(limiter.Event{
+					Kind: limiter.EventAdapt, Time: now, Policy: c.cfg.Name, Decision: limiter.Decision{Limit: is.limit},
+					Reason: string(is.reason), Err: complaint,
+				})
 			})
 		}
 	}
 }
 
 func (c *Controller) log(is telling, s *State, complaint error) {
-	defer func() { _ = recover() }()
 	attrs := []slog.Attr{slog.String("policy", c.cfg.Name), slog.Float64("limit", s.Limit)}
 	if is.fallback == "" {
 		c.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "adaptive limit: the law rules again", attrs...)

@@ -87,11 +87,23 @@ func (a *Ages) Look(now, threshold time.Duration) (time.Duration, int) {
 }
 
 // Quantiles counts times and returns a window of them.
-func Quantiles(times []time.Duration) Window {
-	var t tally
-	t.least.Store(math.MaxInt64)
-	for _, d := range times {
-		t.measure(d)
+func Quantiles(times []time.Duration) Window { return Together(times) }
+
+// Together is the windows of several lists of times as one.
+func Together(lists ...[]time.Duration) Window {
+	var all sample
+	for k, times := range lists {
+		var t tally
+		t.least.Store(math.MaxInt64)
+		for _, d := range times {
+			t.measure(d)
+		}
+		s := t.read(time.Second)
+		if k == 0 {
+			all = s
+		} else {
+			all.add(&s)
+		}
 	}
-	return t.window(time.Second)
+	return all.Window
 }

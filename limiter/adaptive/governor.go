@@ -16,6 +16,7 @@ const (
 	unsteadyMoves  = 10   // windows that are looked at
 	unsteadyTurns  = 6    // changes of direction in them that are still fine
 	unsteadyStep   = 0.25 // moves that count
+	gatherMost     = 60   // windows that are put together
 	firstHold      = 30 * time.Second
 	longestHold    = 10 * time.Minute
 )
@@ -40,7 +41,11 @@ type governor struct {
 	pinned          time.Time     // since when the limit has been at its least, in vain
 	moves           [unsteadyMoves]int8
 	move            int
-	panicked        any // what a law panicked with, to be told once
+	gathered        sample // of the windows before that had too few samples
+	windows         int    // how many those are
+	panicked        any    // what a law panicked with, to be told once
+	// call runs the law's code, which may be the user's. It returns what that panicked with, nil if it did not.
+	call func(f func()) (panicked any)
 }
 
 // overdueAfter is how long after a step the next one has been due for too long.
@@ -53,8 +58,8 @@ func (g *governor) start(now time.Time) {
 	g.cur, g.why, g.hold, g.last, g.back, g.sighted = g.fixed, ReasonStart, firstHold, now, now, now
 }
 
-// step takes a window and returns the next limit.
-func (g *governor) step(now time.Time, w Window, cpu Reading) {
+// step takes a window and makes the next limit of it.
+func (g *governor) step(now time.Time, w *sample, cpu Reading) {
 	isLate := now.Sub(g.last) >= overdueAfter(g.interval)
 	g.last = now
 	if cpu.OK {
@@ -64,39 +69,76 @@ func (g *governor) step(now time.Time, w Window, cpu Reading) {
 		if now.Before(g.until) {
 			return
 		}
-		g.resume(now)
+		if !g.resume(now) {
+			return
+		}
 		isLate = false // what was late has been held against it
 	}
-	switch {
-	case isLate:
+	if isLate {
 		g.fall(now, FallbackLate)
-	case now.Sub(g.sighted) >= max(blindIntervals*g.interval, blindAtLeast) && g.law.NeedsCPU():
-		g.fall(now, FallbackCPU)
-	default:
-		g.apply(now, w, cpu)
+		return
 	}
+	if now.Sub(g.sighted) >= max(blindIntervals*g.interval, blindAtLeast) {
+		needs := false
+		if !g.ask(func() { needs = g.law.NeedsCPU() }) {
+			g.fall(now, FallbackPanic)
+			return
+		}
+		if needs {
+			g.fall(now, FallbackCPU)
+			return
+		}
+	}
+	g.apply(now, w, cpu)
 }
 
-// apply asks the law, unless the window says nothing.
-func (g *governor) apply(now time.Time, w Window, cpu Reading) {
+// ready returns what there is to judge by, nil for too little. Only requests of which it is known how they did count: what is
+// unmeasured says nothing of the service, however much of it there is, and one failure amid it is one failure.
+//
+// Where requests take longer than a window and use up the limit, too few are done in each one for as long as the limit is a low
+// one. Such windows are put together until they are enough.
+func (g *governor) ready(w *sample) *sample {
+	if g.windows > 0 {
+		g.gathered.add(w)
+	} else {
+		g.gathered = *w
+	}
+	g.windows++
+	if g.gathered.samples(g.cur) >= g.minSamples {
+		g.windows = 0
+		return &g.gathered
+	}
+	if isSlow := w.Mean > w.Span || w.Oldest > w.Span; !isSlow || !binding(g.cur, &w.Window) || g.windows >= gatherMost {
+		g.windows = 0
+	}
+	return nil
+}
+
+// apply asks the law, unless there is nothing to judge by.
+func (g *governor) apply(now time.Time, w *sample, cpu Reading) {
 	if w.Arrivals == 0 && w.Completed == 0 && w.MaxInFlight == 0 {
-		g.why = ReasonIdle
-		g.turn(g.cur)
-		g.watch(now, &w, cpu)
+		g.windows = 0
+		g.stay(now, w, cpu, ReasonIdle)
 		return
 	}
-	// What hangs completes nothing, and is seen by its age. Where clients leave before they are answered, nothing is measured
-	// either.
-	hangs := w.Overdue > 0 && 10*w.Overdue > w.Measured+w.Overdue
-	isMeasured := w.Measured+w.Failed >= g.minSamples
-	if !isMeasured && !hangs && w.Completed < g.minSamples {
-		g.why = ReasonUnready
-		g.turn(g.cur)
-		g.watch(now, &w, cpu)
-		return
-	}
-	next, why, ok := g.ask(w, cpu)
+	var seen Window
+	enough := g.ready(w)
 	switch {
+	case enough != nil:
+		seen = enough.Window
+	case w.Completed >= g.minSamples:
+		// Requests come and go, and all that is known is how busy the processors are, as where all clients leave before they
+		// are answered. A few that failed or were slow say nothing, so the law does not see them.
+		seen = w.Window
+		seen.Failed, seen.Measured, seen.Late, seen.Overdue, seen.Oldest = 0, 0, 0, 0, 0
+		seen.Min, seen.Mean, seen.P50, seen.P90 = 0, 0, 0, 0
+	default:
+		g.stay(now, w, cpu, ReasonUnready)
+		return
+	}
+	var next float64
+	var why Reason
+	switch ok := g.ask(func() { next, why = g.law.Update(g.cur, seen, cpu) }); {
 	case !ok:
 		g.fall(now, FallbackPanic)
 		return
@@ -104,8 +146,13 @@ func (g *governor) apply(now time.Time, w Window, cpu Reading) {
 		g.fall(now, FallbackValue)
 		return
 	}
-	if !isMeasured && next > g.cur { // what has not been measured is no reason to grow
-		next, why = g.cur, ReasonUnready
+	if next > g.cur {
+		switch {
+		case enough == nil || 2*seen.Measured < g.minSamples || seen.Measured < seen.Failed: // what went well is a reason to grow
+			next, why = g.cur, ReasonUnready
+		case 10*seen.Late > seen.Measured+seen.Late: // more than one in ten hangs, whoever is to blame
+			next, why = g.cur, ReasonRTT
+		}
 	}
 	next = min(max(next, g.cur/2), 2*g.cur)
 	next = min(max(next, g.least), g.most)
@@ -115,18 +162,23 @@ func (g *governor) apply(now time.Time, w Window, cpu Reading) {
 		g.fall(now, FallbackUnsteady)
 		return
 	}
-	g.watch(now, &w, cpu)
+	g.watch(now, &w.Window, cpu)
 }
 
-// ask runs the law. A law may be the user's: what it panics with is no reason to end the process.
-func (g *governor) ask(w Window, cpu Reading) (next float64, why Reason, ok bool) {
-	defer func() {
-		if v := recover(); v != nil {
-			g.panicked = v
-		}
-	}()
-	next, why = g.law.Update(g.cur, w, cpu)
-	return next, why, true
+// stay leaves the limit where it is.
+func (g *governor) stay(now time.Time, w *sample, cpu Reading, why Reason) {
+	g.why = why
+	g.turn(g.cur)
+	g.watch(now, &w.Window, cpu)
+}
+
+// ask runs the law's code. What it panics with is no reason to end the process.
+func (g *governor) ask(f func()) (ok bool) {
+	if v := g.call(f); v != nil {
+		g.panicked = v
+		return false
+	}
+	return true
 }
 
 // watch sees whether the limit has been at its least for a minute, refusing requests, while nothing hurts: then it is not
@@ -180,21 +232,21 @@ func (g *governor) fall(now time.Time, why Reason) {
 	g.forget()
 }
 
-// resume lets the law try again, from the fixed limit on.
-func (g *governor) resume(now time.Time) {
+// resume lets the law try again, from the fixed limit on, and tells whether it can.
+func (g *governor) resume(now time.Time) bool {
 	g.cur, g.why, g.fallback, g.back = g.fixed, ReasonStart, "", now
 	g.sighted = now // three intervals again
-	g.forget()
+	if g.forget() {
+		return true
+	}
+	g.fall(now, FallbackPanic)
+	return false
 }
 
-func (g *governor) forget() {
-	g.pinned, g.moves = time.Time{}, [unsteadyMoves]int8{}
-	defer func() { // Reset is the law's own code as well
-		if v := recover(); v != nil {
-			g.panicked = v
-		}
-	}()
-	g.law.Reset()
+// forget begins anew. It tells whether the law could.
+func (g *governor) forget() (ok bool) {
+	g.pinned, g.moves, g.windows = time.Time{}, [unsteadyMoves]int8{}, 0
+	return g.ask(g.law.Reset)
 }
 
 // complaint is what a law panicked with, once.

@@ -51,7 +51,7 @@ func (h *hybrid) Update(cur float64, w Window, cpu Reading) (float64, Reason) {
 	g := h.gradient(&w)
 	queue := ratioOf(float64(w.QueueDelay), float64(h.QueueDelay))
 	load := ratioOf(cpu.Value, h.CPU)
-	unhealthy := ratioOf(float64(h.rtt(&w)), float64(h.RTT)) > 1+edge
+	unhealthy := ratioOf(float64(h.rtt(cur, &w)), float64(h.RTT)) > 1+edge
 	switch {
 	case ratioOf(w.ErrorRatio(), h.Errors) > 1+edge:
 		return onErrors * cur, ReasonErrors

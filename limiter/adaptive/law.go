@@ -99,11 +99,11 @@ func inUse(cur float64, w *Window) float64 {
 	return min(cur, w.Peak)
 }
 
-// rtt is the time that 90 % of the requests took at most. Requests that are late already count with their age, or a service
-// in which everything hangs would look well: only what is done has a round-trip time.
-func (t *Thresholds) rtt(w *Window) time.Duration {
-	if w.Overdue > 0 && 10*w.Overdue > w.Measured+w.Overdue {
-		return max(w.P90, w.Oldest)
+// rtt is the time that 90 % of the requests took at most. Where the service hangs it is the age of what hangs, or a service
+// that answers nothing would look well: only what is done has a round-trip time.
+func (t *Thresholds) rtt(cur float64, w *Window) time.Duration {
+	if w.hanging(cur) > 0 {
+		return max(w.P90, w.Oldest, t.RTT+t.RTT/100) // which they passed, whoever has left by now
 	}
 	return w.P90
 }
@@ -116,7 +116,7 @@ func ratioOf(value, threshold float64) float64 {
 }
 
 // severity is the largest of all signals, each as a multiple of its threshold, and which one that is.
-func (t *Thresholds) severity(w *Window, cpu Reading) (s float64, why Reason) {
+func (t *Thresholds) severity(cur float64, w *Window, cpu Reading) (s float64, why Reason) {
 	why = ReasonHold
 	worst := func(x float64, r Reason) {
 		if x > s {
@@ -126,7 +126,7 @@ func (t *Thresholds) severity(w *Window, cpu Reading) (s float64, why Reason) {
 	if cpu.OK {
 		worst(ratioOf(cpu.Value, t.CPU), ReasonCPU)
 	}
-	worst(ratioOf(float64(t.rtt(w)), float64(t.RTT)), ReasonRTT)
+	worst(ratioOf(float64(t.rtt(cur, w)), float64(t.RTT)), ReasonRTT)
 	worst(ratioOf(w.ErrorRatio(), t.Errors), ReasonErrors)
 	worst(ratioOf(float64(w.QueueDelay), float64(t.QueueDelay)), ReasonQueue)
 	return s, why

@@ -46,6 +46,8 @@ func overdue(n int, age time.Duration) change {
 	return func(w *adaptive.Window) { w.Overdue, w.Oldest = n, age }
 }
 
+func late(n int) change { return func(w *adaptive.Window) { w.Late = n } }
+
 func stalled(w *adaptive.Window) {
 	*w = adaptive.Window{
 		Span: time.Second, MaxInFlight: w.MaxInFlight, InFlight: w.MaxInFlight, Peak: w.Peak, Overdue: w.MaxInFlight, Oldest: 3 * time.Second,
@@ -77,30 +79,37 @@ func run(t *testing.T, law adaptive.MakeLaw, cases map[string]lawCase) {
 
 func TestAIMD(t *testing.T) {
 	run(t, adaptive.AIMD, map[string]lawCase{
-		"binding":                      {100, window(100, ms), nil, load(0.1), 105, adaptive.ReasonGrow},
-		"80 % in use":                  {100, window(80, ms), nil, load(0.1), 105, adaptive.ReasonGrow},
-		"79 % in use":                  {100, window(79, ms), nil, load(0.1), 100, adaptive.ReasonHold},
-		"little in use, but refusing":  {100, window(3, ms), []change{rejecting}, load(0.1), 105, adaptive.ReasonGrow},
-		"grows by one at least":        {3.5, window(3, ms), nil, load(0.1), 4.5, adaptive.ReasonGrow},
-		"0.7 of the CPU":               {100, window(100, ms), nil, load(0.56), 105, adaptive.ReasonGrow},
-		"between":                      {100, window(100, ms), nil, load(0.68), 102.5, adaptive.ReasonGrow},
-		"exactly the CPU":              {100, window(100, ms), nil, load(0.8), 100, adaptive.ReasonHold},
-		"a bit above the CPU":          {100, window(100, ms), nil, load(0.801), 95, adaptive.ReasonCPU},
-		"above the CPU":                {100, window(100, ms), nil, load(0.9), 100 * 0.8 / 0.9, adaptive.ReasonCPU},
-		"far above the CPU":            {100, window(100, ms), nil, load(1), 80, adaptive.ReasonCPU},
-		"cuts what is in use":          {100, window(50, ms), nil, load(1), 40, adaptive.ReasonCPU},
-		"no reading of the processors": {100, window(100, ms), nil, adaptive.Reading{Value: 1}, 105, adaptive.ReasonGrow},
-		"half the RTT":                 {100, window(100, 200*ms), nil, load(0.1), 105, adaptive.ReasonGrow},
-		"exactly the RTT":              {100, window(100, 400*ms), nil, load(0.1), 100, adaptive.ReasonHold},
-		"above the RTT":                {100, window(100, 401*ms), nil, load(0.1), 95, adaptive.ReasonRTT},
-		"far above the RTT":            {100, window(100, 4*time.Second), nil, load(0.1), 80, adaptive.ReasonRTT},
-		"exactly the errors":           {100, window(50, ms), []change{failing(5)}, load(0.1), 100, adaptive.ReasonHold},
-		"above the errors":             {100, window(100, ms), []change{failing(6)}, load(0.1), 100 / 1.2, adaptive.ReasonErrors},
-		"exactly the queueing delay":   {100, window(100, ms), []change{waiting(20 * ms)}, load(0.1), 100, adaptive.ReasonHold},
-		"above the queueing delay":     {100, window(100, ms), []change{waiting(22 * ms)}, load(0.1), 100 / 1.1, adaptive.ReasonQueue},
-		"everything hangs":             {100, window(100, ms), []change{stalled}, load(0.05), 80, adaptive.ReasonRTT},
-		"a tenth hangs":                {100, window(100, ms), []change{overdue(12, 440*ms)}, load(0.1), 100 / 1.1, adaptive.ReasonRTT},
-		"one hangs":                    {100, window(100, ms), []change{overdue(1, time.Hour)}, load(0.1), 105, adaptive.ReasonGrow},
+		"binding":                                     {100, window(100, ms), nil, load(0.1), 105, adaptive.ReasonGrow},
+		"80 % in use":                                 {100, window(80, ms), nil, load(0.1), 105, adaptive.ReasonGrow},
+		"79 % in use":                                 {100, window(79, ms), nil, load(0.1), 100, adaptive.ReasonHold},
+		"little in use, but refusing":                 {100, window(3, ms), []change{rejecting}, load(0.1), 105, adaptive.ReasonGrow},
+		"grows by one at least":                       {3.5, window(3, ms), nil, load(0.1), 4.5, adaptive.ReasonGrow},
+		"0.7 of the CPU":                              {100, window(100, ms), nil, load(0.56), 105, adaptive.ReasonGrow},
+		"between":                                     {100, window(100, ms), nil, load(0.68), 102.5, adaptive.ReasonGrow},
+		"exactly the CPU":                             {100, window(100, ms), nil, load(0.8), 100, adaptive.ReasonHold},
+		"a bit above the CPU":                         {100, window(100, ms), nil, load(0.801), 95, adaptive.ReasonCPU},
+		"above the CPU":                               {100, window(100, ms), nil, load(0.9), 100 * 0.8 / 0.9, adaptive.ReasonCPU},
+		"far above the CPU":                           {100, window(100, ms), nil, load(1), 80, adaptive.ReasonCPU},
+		"cuts what is in use":                         {100, window(50, ms), nil, load(1), 40, adaptive.ReasonCPU},
+		"no reading of the processors":                {100, window(100, ms), nil, adaptive.Reading{Value: 1}, 105, adaptive.ReasonGrow},
+		"half the RTT":                                {100, window(100, 200*ms), nil, load(0.1), 105, adaptive.ReasonGrow},
+		"exactly the RTT":                             {100, window(100, 400*ms), nil, load(0.1), 100, adaptive.ReasonHold},
+		"above the RTT":                               {100, window(100, 401*ms), nil, load(0.1), 95, adaptive.ReasonRTT},
+		"far above the RTT":                           {100, window(100, 4*time.Second), nil, load(0.1), 80, adaptive.ReasonRTT},
+		"exactly the errors":                          {100, window(50, ms), []change{failing(5)}, load(0.1), 100, adaptive.ReasonHold},
+		"above the errors":                            {100, window(100, ms), []change{failing(6)}, load(0.1), 100 / 1.2, adaptive.ReasonErrors},
+		"exactly the queueing delay":                  {100, window(100, ms), []change{waiting(20 * ms)}, load(0.1), 100, adaptive.ReasonHold},
+		"above the queueing delay":                    {100, window(100, ms), []change{waiting(22 * ms)}, load(0.1), 100 / 1.1, adaptive.ReasonQueue},
+		"everything hangs":                            {100, window(100, ms), []change{stalled}, load(0.05), 80, adaptive.ReasonRTT},
+		"a few clients hang":                          {100, window(100, ms), []change{overdue(49, 440*ms)}, load(0.1), 105, adaptive.ReasonGrow},
+		"half of them get late":                       {100, window(100, ms), []change{overdue(49, 440*ms), late(100)}, load(0.1), 105, adaptive.ReasonGrow},
+		"most of them get late":                       {100, window(100, ms), []change{overdue(49, 440*ms), late(101)}, load(0.1), 100 / 1.1, adaptive.ReasonRTT},
+		"most got late and have left":                 {100, window(100, ms), []change{late(101)}, load(0.1), 100 * 0.95, adaptive.ReasonRTT},
+		"most get late, in a limit that nobody needs": {100, window(79, ms), []change{late(101)}, load(0.1), 100, adaptive.ReasonHold},
+		"a few hang, and nobody else is there": {
+			100, adaptive.Window{Span: time.Second, MaxInFlight: 12, InFlight: 12, Peak: 12, Overdue: 12, Oldest: time.Minute}, nil, load(0.1), 100, adaptive.ReasonHold,
+		},
+		"one hangs": {100, window(100, ms), []change{overdue(1, time.Hour)}, load(0.1), 105, adaptive.ReasonGrow},
 	})
 }
 

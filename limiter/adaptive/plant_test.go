@@ -1,6 +1,7 @@
 package adaptive_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"time"
 
@@ -42,6 +43,10 @@ type plantPhase struct {
 	cores   int
 	wait    time.Duration // of the dependency, on average
 	settled time.Duration // from when on late ones count
+
+	work     time.Duration // of a processor, on average; 0: plantWork
+	patience time.Duration // of clients; 0: plantPatience
+	inTime   time.Duration // what is good; 0: plantInTime
 }
 
 type plantStats struct {
@@ -115,10 +120,10 @@ const (
 
 // plantPhases are twice the capacity; a dependency eight times as slow; half the processors; and the usual load.
 var plantPhases = []plantPhase{
-	{"2x overload", 120 * time.Second, 2000, 8, 12 * time.Millisecond, 20 * time.Second},
-	{"slow dependency", 120 * time.Second, 500, 8, 96 * time.Millisecond, 20 * time.Second},
-	{"half the cores", 120 * time.Second, 700, 4, 12 * time.Millisecond, 20 * time.Second},
-	{"usual load", 120 * time.Second, 900, 8, 12 * time.Millisecond, 60 * time.Second},
+	{name: "2x overload", length: 120 * time.Second, rate: 2000, cores: 8, wait: 12 * time.Millisecond, settled: 20 * time.Second},
+	{name: "slow dependency", length: 120 * time.Second, rate: 500, cores: 8, wait: 96 * time.Millisecond, settled: 20 * time.Second},
+	{name: "half the cores", length: 120 * time.Second, rate: 700, cores: 4, wait: 12 * time.Millisecond, settled: 20 * time.Second},
+	{name: "usual load", length: 120 * time.Second, rate: 900, cores: 8, wait: 12 * time.Millisecond, settled: 60 * time.Second},
 }
 
 func newPlant(g plantGuard) *plant {
@@ -133,6 +138,7 @@ func (p *plant) push(e plantEvent) { p.events.push(e) }
 // run plays a phase.
 func (p *plant) run(phase plantPhase) plantStats {
 	p.phase, p.stats, p.began, p.cores = phase, plantStats{}, p.now, phase.cores
+	p.phase.work, p.phase.patience, p.phase.inTime = cmp.Or(phase.work, plantWork), cmp.Or(phase.patience, plantPatience), cmp.Or(phase.inTime, plantInTime)
 	for end := p.now + phase.length; ; {
 		e := p.events[0]
 		if e.at >= end {
@@ -163,7 +169,7 @@ func (p *plant) arrive() {
 		return
 	}
 	r := &plantRequest{
-		arrived: p.now, work: time.Duration(p.random.ExpFloat64() * float64(plantWork)), settled: p.now-p.began >= p.phase.settled,
+		arrived: p.now, work: time.Duration(p.random.ExpFloat64() * float64(p.phase.work)), settled: p.now-p.began >= p.phase.settled,
 	}
 	wait := time.Duration((0.5 + p.random.Float64()) * float64(p.phase.wait))
 	p.push(plantEvent{at: p.now + wait, kind: plantWakes, request: r})
@@ -193,10 +199,10 @@ func (p *plant) sliced(e plantEvent) {
 	}
 	took := p.now - r.arrived
 	result := adaptive.Succeeded
-	if took > plantPatience {
+	if took > p.phase.patience {
 		result = adaptive.Unmeasured // nobody is there
 	}
-	if took <= plantInTime {
+	if took <= p.phase.inTime {
 		p.stats.good++
 		if p.now-p.began >= p.phase.settled {
 			p.stats.goodSettled++
