@@ -115,8 +115,7 @@ func BenchmarkRefusal(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				clear(w.h)
-				x.WriteHeaders(w.h, r, now, items)
-				x.Refuse(w, r, Refusal{Kind: QuotaExceeded, Policies: names, RetryAfter: items[0].Decision.RetryAfter, At: now})
+				x.WriteRefusal(w, r, items, Refusal{Kind: QuotaExceeded, Policies: names, RetryAfter: items[0].Decision.RetryAfter, At: now})
 			}
 		})
 	}

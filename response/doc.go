@@ -31,5 +31,12 @@
 // clients that take text and no JSON. Titles are fixed; the detail is yours, by language ([Messages]); the whole body
 // can be replaced ([Options].Body).
 //
+// # Shared values
+//
+// Most values of a response are said by many: constants, small numbers, the seconds of the hour to come. Their slices are
+// made once and put into every header that says them. Replace a field (Set, Del, Add), as everybody does; writing into its
+// slice, as in header["X-Ratelimit-Reset"][0] = "0", would change other responses. The texts of up to 8192 numbers are kept,
+// which is less than half a megabyte.
+//
 // Everything here is safe for concurrent use once built.
 package response

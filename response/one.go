@@ -16,30 +16,46 @@ func (x *Renderer) writeOne(h http.Header, now time.Time, it *Item) bool {
 	if p == nil || d == nil || p.silent || it.Set.Or(x.set) != X || d.Limit.Algorithm == limiter.Unlimited.Algorithm {
 		return false
 	}
-	left := min(max(int64(d.Remaining), 0), p.quota)
-	reset, wait := max(d.ResetAfter, 0), max(d.RetryAfter, 0)
-	if !it.Violated {
-		k := new(block2)
-		b := strconv.AppendInt(k.text[:0], left, 10)
-		n := len(b)
-		b = strconv.AppendInt(b, ceilEpoch(now, reset), 10)
-		text := frozen(b)
-		k.values[0], k.values[1] = text[:n], text[n:]
-		h[keyXLimit], h[keyXRemaining], h[keyXReset] = p.limit, k.values[0:1:1], k.values[1:2:2]
-		return true
+	reset := max(d.ResetAfter, 0)
+	if it.Violated {
+		wait := max(d.RetryAfter, 0)
+		if wait == limiter.Never {
+			return false
+		}
+		reset = max(reset, wait)
+		h[keyRetry] = countLine(x.waitSeconds(wait))
 	}
-	if wait == limiter.Never {
+	h[keyXLimit] = p.limit
+	h[keyXRemaining] = countLine(min(max(int64(d.Remaining), 0), p.quota))
+	h[keyXReset] = instantLine(now, ceilEpoch(now, reset))
+	return true
+}
+
+// refuseOne is writeOne and refuse for a spent quota of one policy that nothing else is to be said of. false: there is, and
+// nothing was written.
+func (x *Renderer) refuseOne(w http.ResponseWriter, h http.Header, r *http.Request, now time.Time, it *Item, f *Refusal) bool {
+	p, d := it.Policy, it.Decision
+	switch {
+	case p == nil || d == nil || !it.Violated || f.Kind != QuotaExceeded || f.Silent,
+		len(f.Policies) != 1 || f.Policies[0] != p.name || max(f.RetryAfter, 0) != max(d.RetryAfter, 0),
+		f.Message != "" || f.Messages != nil || f.Instance != "" || x.messages != nil || x.body != nil || !acceptsProblem(r):
 		return false
 	}
-	k := new(block3)
-	b := strconv.AppendInt(k.text[:0], left, 10)
-	n := len(b)
-	b = strconv.AppendInt(b, ceilEpoch(now, max(reset, wait)), 10)
-	m := len(b)
-	b = strconv.AppendInt(b, x.waitSeconds(wait), 10)
-	text := frozen(b)
-	k.values[0], k.values[1], k.values[2] = text[:n], text[n:m], text[m:]
-	h[keyXLimit], h[keyXRemaining], h[keyXReset] = p.limit, k.values[0:1:1], k.values[1:2:2]
-	h[keyRetry] = k.values[2:3:3]
+	if !x.writeOne(h, now, it) {
+		return false
+	}
+	if x.expose && r != nil {
+		exposeFields(h, r, false)
+	}
+	buf := bodies.Get().(*[]byte)
+	defer bodies.Put(buf)
+	body := append(strconv.AppendInt(append((*buf)[:0], p.spent...), x.waitSeconds(max(f.RetryAfter, 0)), 10), '}')
+	*buf = body
+	h[keyCacheControl], h[keyTypeOptions], h[keyType] = noStore, noSniff, problemLine
+	h[keyLength] = countLine(int64(len(body)))
+	w.WriteHeader(http.StatusTooManyRequests)
+	if r == nil || r.Method != http.MethodHead {
+		_, _ = w.Write(body)
+	}
 	return true
 }

@@ -47,6 +47,7 @@ type Policy struct {
 
 	state     string // head of a RateLimit member in draft 11: "name";r=
 	stateNext string // and after it: "name";a=
+	spent     string // the problem document of its spent quota, up to the seconds to wait
 }
 
 // NewPolicy returns the Policy of a named limit. The name is 1…64 letters, digits, '_', '.' and '-', beginning with a
@@ -118,6 +119,8 @@ func newPolicy(name string, quota int, window int64, unit string) *Policy {
 	}
 	quoted := `"` + strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(name) + `"`
 	p.state, p.stateNext = quoted+";r=", quoted+";a="
+
+	p.spent = strings.TrimSuffix(string(appendProblem(nil, &Refusal{Policies: []string{name}})), "1}")
 
 	q := strconv.FormatInt(p.quota, 10)
 	text := quoted + ";q=" + q

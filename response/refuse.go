@@ -2,7 +2,6 @@ package response
 
 import (
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -43,6 +42,12 @@ var forCaches = [...]string{"Cdn-Cache-Control", "Surrogate-Control"}
 // are. In the returned refusal RetryAfter is the wait in the header in whole seconds (Never: none) and Message the
 // detail.
 func (x *Renderer) Prepare(h http.Header, r *http.Request, f Refusal) Refusal {
+	x.prepare(h, r, &f)
+	return f
+}
+
+// prepare is Prepare in place, as a refusal is large.
+func (x *Renderer) prepare(h http.Header, r *http.Request, f *Refusal) {
 	h[keyCacheControl] = noStore
 	for _, key := range forCaches {
 		delete(h, key)
@@ -79,43 +84,60 @@ func (x *Renderer) Prepare(h http.Header, r *http.Request, f Refusal) Refusal {
 	if x.expose && f.Kind != Forbidden && r != nil {
 		exposeFields(h, r, len(h[key06Left]) > 0)
 	}
-	f.Message = x.detail(r, &f)
-	return f
+	f.Message = x.detail(r, f)
 }
 
 // Refuse writes a whole refusal: the fields of [Renderer.Prepare], status, type, length, and the body unless the method
 // is HEAD. The limits themselves come from [Renderer.WriteHeaders], called before. Nothing may have been written to w.
 // An error of the connection is not reported: there is nobody left to tell.
-func (x *Renderer) Refuse(w http.ResponseWriter, r *http.Request, f Refusal) {
-	h := w.Header()
-	f = x.Prepare(h, r, f)
-	var body []byte
-	if x.body != nil {
-		var contentType string
-		contentType, body = x.Body(r, f)
-		h[keyType] = []string{contentType}
-	} else {
-		// A writer does not keep what it is given (io.Writer), so the next refusal may have the buffer.
-		buf := bodies.Get().(*[]byte)
-		defer bodies.Put(buf)
-		if acceptsProblem(r) {
-			h[keyType] = problemLine
-			body = appendProblem((*buf)[:0], &f)
-		} else {
-			h[keyType] = textLine
-			body = appendPhrase((*buf)[:0], &f)
-		}
-		if cap(body) <= maxBody {
-			*buf = body
-		}
+func (x *Renderer) Refuse(w http.ResponseWriter, r *http.Request, f Refusal) { x.refuse(w, r, &f) }
+
+// WriteRefusal is [Renderer.WriteHeaders] at f.At and then [Renderer.Refuse]. Knowing both at once spares it to look for
+// what the other half has written.
+func (x *Renderer) WriteRefusal(w http.ResponseWriter, r *http.Request, items []Item, f Refusal) {
+	h, now := w.Header(), f.now()
+	if len(items) == 1 && x.plain && len(h) == 0 && x.refuseOne(w, h, r, now, &items[0], &f) {
+		return
 	}
+	x.WriteHeaders(h, r, now, items)
+	x.refuse(w, r, &f)
+}
+
+func (x *Renderer) refuse(w http.ResponseWriter, r *http.Request, f *Refusal) {
+	h := w.Header()
+	x.prepare(h, r, f)
+	if x.body != nil {
+		contentType, body := x.Body(r, *f)
+		h[keyType] = []string{contentType}
+		send(w, h, r, f.Status(), body)
+		return
+	}
+	// A writer does not keep what it is given (io.Writer), so the next refusal may have the buffer.
+	buf := bodies.Get().(*[]byte)
+	defer bodies.Put(buf)
+	var body []byte
+	if acceptsProblem(r) {
+		h[keyType] = problemLine
+		body = appendProblem((*buf)[:0], f)
+	} else {
+		h[keyType] = textLine
+		body = appendPhrase((*buf)[:0], f)
+	}
+	if cap(body) <= maxBody {
+		*buf = body
+	}
+	send(w, h, r, f.Status(), body)
+}
+
+// send writes status, length and body.
+func send(w http.ResponseWriter, h http.Header, r *http.Request, status int, body []byte) {
 	// A middleware that compresses announces it before it knows the length.
 	if len(h[keyEncoding]) > 0 {
 		delete(h, keyLength)
 	} else {
-		h[keyLength] = lengthLine(len(body))
+		h[keyLength] = countLine(int64(len(body)))
 	}
-	w.WriteHeader(f.Status())
+	w.WriteHeader(status)
 	if r == nil || r.Method != http.MethodHead {
 		_, _ = w.Write(body)
 	}
@@ -151,19 +173,3 @@ func (x *Renderer) custom(r *http.Request, f Refusal) (contentType string, body 
 	contentType, body = x.body(r, f)
 	return contentType, body, contentType != ""
 }
-
-// lengthLine returns a Content-Length. Most bodies are short; their lines are made once.
-func lengthLine(n int) []string {
-	if lines := lengths(); n < len(lines) {
-		return lines[n : n+1 : n+1]
-	}
-	return []string{strconv.Itoa(n)}
-}
-
-var lengths = sync.OnceValue(func() []string {
-	lines := make([]string, 512)
-	for i := range lines {
-		lines[i] = strconv.Itoa(i)
-	}
-	return lines
-})
