@@ -1,0 +1,51 @@
+// Package live shows what a process limits, in a browser and while it happens: a page of tables and charts that moves once a
+// second. It is for whoever looks at one process: while trying a policy, in an incident, in a demonstration. What a fleet did
+// last night is what package observe/prom is for.
+//
+//	page, err := live.New(live.Config{})
+//	…
+//	defer page.Close()
+//	store, err := redislimit.New(redislimit.Config{Client: client, Observer: page, …})
+//	guard, err := middleware.New(middleware.Config{Limiter: store, Observer: page, …})
+//	…
+//	page.Watch(guard, nil)
+//	mux.Handle("/live/", page)
+//
+// With other observers beside it, give all of them by observe.Tee.
+//
+// # Who may look
+//
+// The page changes nothing, but it tells what a service allows and who is refused (hashed). Without [Config].Authorize it
+// answers only requests that come from this machine, by a name of this machine, and through no proxy: see [Config].Authorize.
+// It asks nothing of other hosts, and its Content-Security-Policy forbids it to; nothing that it shows is read as HTML. Secrets and keys are
+// not in it, as long as [Config].Top has no Clear and [Status] holds none.
+//
+// # What is measured, and where
+//
+// Everything is of this process: other processes on the same store have pages of their own. Several policies may decide about
+// one request, and each counts.
+//
+// For each policy the page shows how far it admitted more than its limit promises, beside the bound that
+// docs/guarantees.md computes for where its counts are kept. Up to 8 keys of a policy are measured, those that are asked for
+// most. A bucket is measured over every interval that begins and ends at multiples of 10 ms since its key is watched: what
+// passed there above Burst + Rate·t/Period is the overshoot, too low by at most what the rate brings in 10 ms and never too high. By the
+// clock of the process for what a shared store decided, as that is when requests pass; the bound is then what the rate brings
+// in the slowest decision. By the instant of the booking for the rest, where the bound is zero. The others count in windows
+// that are aligned to their Period: a FixedWindow is measured exactly, a SlidingWindow and a SlidingLog not beyond that.
+// Calendar windows, and periods that are no multiple of 10 ms, are not measured. A limit that changes begins anew. Of a
+// LeakyBucket the bookings are measured and not the departures. Units that are given back by a policy's Refund count as passed, so
+// the overshoot of such a policy may be theirs.
+//
+// # Cost
+//
+// A decision costs a few atomic additions, takes no lock and allocates nothing. One goroutine takes a snapshot a second, however many look, and
+// encodes it once for all of them. Memory is bounded: about 5 KB for each policy and 2 KB for each key that is
+// measured, 8 of a policy at most; up to 1024 policies. A viewer who cannot follow skips frames.
+//
+// # Shutdown
+//
+// Streams never end by themselves, and [http.Server.Shutdown] waits for them: give it Close before, by
+// server.RegisterOnShutdown(func() { page.Close() }).
+//
+// Charts are drawn by uPlot, © Leon Sorokin, under the MIT licence in assets/uplot.LICENSE.
+package live
