@@ -159,7 +159,7 @@ func (c *cell) evict() {
 	var counting sync.WaitGroup
 	counting.Go(func() {
 		for m := range sub.Channel(redis.WithChannelSize(10_000)) {
-			for _, name := range counts {
+			for name := range limits {
 				if strings.HasPrefix(m.Payload, prefix+":"+name+":") {
 					c.evictions[name]++
 				}

@@ -118,7 +118,7 @@ func (l *load) decidedSince(from time.Time) (last time.Time, isBack bool) {
 	for _, name := range []string{busy, calm, both} {
 		back := make([]time.Time, len(l.urls))
 		for _, a := range l.of(name) {
-			if a.began >= from.UnixNano() && back[a.guard].IsZero() && slices.Contains([]string{"store", "lease"}, a.via) {
+			if a.began >= from.UnixNano() && back[a.guard].IsZero() && slices.Contains([]string{"store", "lease", alone}, a.via) {
 				back[a.guard] = time.Unix(0, a.at)
 			}
 		}

@@ -61,9 +61,9 @@ func certainExcess(passes []pass, b bound) float64 {
 	return worst
 }
 
-// wronglyRefused counts refusals that a bucket of b cannot have made, wherever in its span each request was decided. A
+// wronglyRefused returns the refusals that a bucket of b cannot have made, wherever in its span each request was decided. A
 // booking is a pass, or a request that may have been booked without passing.
-func wronglyRefused(refusals, bookings []pass, b bound) (n int) {
+func wronglyRefused(refusals, bookings []pass, b bound) (wrong []pass) {
 	bookings = slices.Clone(bookings)
 	slices.SortFunc(bookings, func(x, y pass) int { return int(y.at - x.at) }) // latest first
 	for _, r := range refusals {
@@ -78,10 +78,10 @@ func wronglyRefused(refusals, bookings []pass, b bound) (n int) {
 			least = min(least, b.units+b.rate*max(0, seconds(r.began-k.at))-booked)
 		}
 		if least >= 1 {
-			n++
+			wrong = append(wrong, r)
 		}
 	}
-	return n
+	return wrong
 }
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }

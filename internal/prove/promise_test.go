@@ -14,12 +14,15 @@ import (
 // counts are what the meter compares with its limit.
 var counts = []string{busy, calm, early, late, both, all, drain}
 
-func limitOf(name string) limiter.Limit {
+// policyOf is the policy of a count.
+func policyOf(name string) string {
 	if name == drain {
-		name = refund
+		return refund
 	}
-	return limits[name]
+	return name
 }
+
+func limitOf(name string) limiter.Limit { return limits[policyOf(name)] }
 
 // promise is what docs/guarantees.md says of one count in one cell.
 type promise struct {
