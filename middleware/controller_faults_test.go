@@ -63,6 +63,33 @@ func TestControllerAndInnerRefusals(t *testing.T) {
 	require.Equal(t, []limiter.Result{limiter.ResultFailed}, outer.ended, "the service's own")
 }
 
+// One caller who is over his quota must not move the limit of the service for everybody.
+func TestOwnRefusalsMoveNoLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := adaptive.New(adaptive.Config{Name: "service", Max: 400, CPUSource: func() (float64, bool) { return 0.05, true }})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
+		g := guardOf(t, policy{Name: "service", Adaptive: c}, policy{Name: "ip", Limit: limiter.PerHour(100)})
+		get(g, "192.0.2.99")
+		time.Sleep(500 * time.Millisecond)
+		for range 100 {
+			get(g, "198.51.100.66")
+		}
+		for window := range 20 {
+			time.Sleep(time.Second)
+			for k := range 5 {
+				serve(g, request("GET", "/"), answer(map[bool]int{true: 500, false: 200}[k == 0]))
+			}
+			for range 100 {
+				require.Equal(t, 429, get(g, "198.51.100.66").Code)
+			}
+			if window > 0 {
+				require.GreaterOrEqual(t, c.Bound(), 44, "%+v", c.State())
+			}
+		}
+	})
+}
+
 // A request that waits for its turn keeps the one place it has.
 func TestControllerHoldKeepsThePlace(t *testing.T) {
 	c, err := adaptive.New(adaptive.Config{Name: "service", Min: 2, Max: 2, Fixed: 2, CPUSource: func() (float64, bool) { return 0.05, true }})
