@@ -92,7 +92,7 @@ func (c *Controllers) Keep(cfg middleware.Config) {
 }
 
 // Close closes all of them, and those that are made later: their fixed limits are in force from then on. It waits for what
-// runs in the background, so an Observer must not call it.
+// runs in the background, and may be called by an Observer or a Logger's handler, as Keep may.
 func (c *Controllers) Close() error {
 	c.mu.Lock()
 	all := c.all

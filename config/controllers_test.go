@@ -1,9 +1,11 @@
 package config_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,6 +166,73 @@ func TestMovesInForce(t *testing.T) {
 		later(12 * time.Hour)
 		require.Equal(t, 200, code(f))
 	})
+}
+
+// Aliases make many rules of few: they count as often as they are named, over all policies.
+func TestRulesOfAllPolicies(t *testing.T) {
+	var doc strings.Builder
+	doc.WriteString("version: 1\nx-s: &s\n")
+	for k := range 1000 {
+		fmt.Fprintf(&doc, "  - {when: \"%02d:%02d-24:00\", scale: 2}\n", k/60, k%60)
+	}
+	doc.WriteString("policies:\n")
+	policies := func(n int) string {
+		text := doc.String()
+		for k := range n {
+			text += fmt.Sprintf("  - {name: p%d, key: ip, limit: 10/s, schedule: *s}\n", k)
+		}
+		return text
+	}
+	most := adaptive.MaxRules / 1000
+	parse := func(text string) config.Findings {
+		d, found := config.Parse([]byte(text))
+		require.NoError(t, found.Err())
+		_, found = config.Build(d, chainDeps(t))
+		return found
+	}
+	require.NoError(t, parse(policies(most)).Err())
+	found := parse(policies(most + 3))
+	require.Len(t, found, 1)
+	require.Equal(t, config.TooLarge, found[0].ID)
+	require.Equal(t, fmt.Sprintf("policies[%d].schedule", most), found[0].Path)
+}
+
+// Whatever a controller tells may end all of them, and put a new version into force.
+func TestControllersFromTheirObserver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := idle(t)
+		d.Controllers = new(config.Controllers)
+		var guard atomic.Pointer[middleware.Guard]
+		var next middleware.Config
+		var kept, closed atomic.Int32
+		d.Observer = limiter.ObserverFunc(func(e limiter.Event) {
+			g := guard.Load()
+			if e.Kind != limiter.EventAdapt || g == nil {
+				return
+			}
+			if kept.Add(1) == 1 {
+				if g.Reconfigure(next) == nil {
+					d.Controllers.Keep(next)
+				}
+				return
+			}
+			if d.Controllers.Close() == nil {
+				closed.Add(1)
+			}
+		})
+		first := built(t, d, moving("{max: 500}", "{target: rate}"))
+		next = built(t, d, moving("{max: 400}", "{target: rate, min: 20/s}"))
+		g, err := middleware.New(first)
+		require.NoError(t, err)
+		guard.Store(g)
+		for range 100 {
+			g.Serve(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			later(50 * time.Millisecond)
+		}
+		require.Positive(t, closed.Load())
+		require.True(t, isClosed(first.Policies[0].Adaptive.(*adaptive.Controller)))
+		require.True(t, isClosed(next.Policies[0].Adaptive.(*adaptive.Controller)))
+	}) // in which nothing runs any more
 }
 
 var _ limiter.Controller = (*adaptive.Controller)(nil)

@@ -32,6 +32,9 @@ func (b *builder) schedule(at string, p *Policy, own limiter.Limit) limiter.Adju
 		}
 		return nil
 	}
+	if b.tooManyRules(at, p) {
+		return nil
+	}
 	rules := make([]adaptive.Rule, len(p.Schedule))
 	for k := range p.Schedule {
 		var fine bool

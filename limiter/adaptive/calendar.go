@@ -47,6 +47,13 @@ func (d date) weekday() time.Weekday {
 	return time.Date(d.year, d.month, d.day, 0, 0, 0, 0, time.UTC).Weekday()
 }
 
+// number counts days from 1 January 1970.
+func (d date) number() int {
+	const daySeconds = 24 * 60 * 60
+	seconds := time.Date(d.year, d.month, d.day, 0, 0, 0, 0, time.UTC).Unix() // a multiple of a day, of any sign
+	return int(seconds / daySeconds)
+}
+
 func (d date) String() string { return fmt.Sprintf("%04d-%02d-%02d", d.year, int(d.month), d.day) }
 
 // dates is a range of days with both ends.
@@ -100,22 +107,23 @@ func shown(s string) string {
 
 // calendar is a parsed [Calendar].
 type calendar struct {
-	holidays, workdays []dates
-	isOwnDay           bool // a rule names holiday
+	holidays, workdays spans // of days
+	isOwnDay           bool  // a rule names holiday
 }
 
 func (c Calendar) parse() (p calendar, err error) {
 	var errs []error
-	list := func(name string, texts []string) (out []dates) {
+	list := func(name string, texts []string) spans {
+		var out []span
 		for k, text := range texts {
 			r, err := parseDates(strings.TrimSpace(text))
 			if err != nil {
 				errs = append(errs, fmt.Errorf("adaptive: %w: %s[%d]: %w", limiter.ErrInvalid, name, k, err))
 				continue
 			}
-			out = append(out, r)
+			out = append(out, span{r.from.number(), r.to.number()})
 		}
-		return out
+		return merged(out)
 	}
 	p.holidays = list("Holidays", c.Holidays)
 	p.workdays = list("Workdays", c.Workdays)
@@ -137,24 +145,18 @@ type day struct {
 }
 
 func (c *calendar) day(d date) day {
-	x := day{date: d, weekday: d.weekday()}
-	for _, r := range c.workdays {
-		if r.has(d) {
-			x.isWorkday = true
-			switch x.weekday {
-			case time.Saturday:
-				x.weekday = time.Friday
-			case time.Sunday:
-				x.weekday = time.Monday
-			}
-			return x
+	x, number := day{date: d, weekday: d.weekday()}, d.number()
+	switch {
+	case c.workdays.has(number):
+		x.isWorkday = true
+		switch x.weekday {
+		case time.Saturday:
+			x.weekday = time.Friday
+		case time.Sunday:
+			x.weekday = time.Monday
 		}
-	}
-	for _, r := range c.holidays {
-		if r.has(d) {
-			x.isHoliday, x.weekday = true, time.Sunday
-			return x
-		}
+	case c.holidays.has(number):
+		x.isHoliday, x.weekday = true, time.Sunday
 	}
 	return x
 }

@@ -3,9 +3,7 @@ package adaptive
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -39,16 +37,16 @@ type Rule struct {
 // MaxScale is the largest Scale of a [Rule].
 const MaxScale = 1000.0
 
-// MaxRules is how many rules a [Schedule] may have.
-const MaxRules = 10_000
+// MaxRules is how many rules a [Schedule] may have. To look into as many takes half a millisecond, once for each minute that
+// one of them names.
+const MaxRules = 5_000
 
 // Schedule is a [limiter.Adjuster] that moves a limit by the calendar. The first rule that is on decides; if none is, the
 // limit stays as it is. Make one with [NewSchedule]. Safe for concurrent use.
 type Schedule struct {
 	rules    []scheduled
 	calendar calendar
-	// last is the minute that was looked up last and the rule found for it, for rules begin and end with a minute.
-	last atomic.Uint64
+	table    *table
 }
 
 type scheduled struct {
@@ -74,13 +72,18 @@ func NewSchedule(rules []Rule, c Calendar) (*Schedule, error) {
 	if s.calendar, err = c.parse(); err != nil {
 		errs = append(errs, err)
 	}
+	zones := map[string]*time.Location{} // each is read from a file
 	for k, r := range rules {
 		x := scheduled{Rule: r}
 		if x.when, err = parseWhen(r.When); err != nil {
 			bad(k, "When: %w", err)
 		}
-		if x.zone, err = loadZone(r.Zone); err != nil {
+		if zone, known := zones[r.Zone]; known {
+			x.zone = zone
+		} else if x.zone, err = loadZone(r.Zone); err != nil {
 			bad(k, "Zone: %w", err)
+		} else {
+			zones[r.Zone] = x.zone
 		}
 		switch hasLimit := r.Limit != (limiter.Limit{}); {
 		case hasLimit && r.Scale != 0:
@@ -102,6 +105,7 @@ func NewSchedule(rules []Rule, c Calendar) (*Schedule, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	s.table = newTable(s.rules, &s.calendar)
 	return s, nil
 }
 
@@ -129,7 +133,7 @@ func (s *Schedule) Rules() []Rule {
 // Adjust returns the limit at an instant. For a valid limit it is a valid one. [limiter.Unlimited] and [limiter.DenyAll] are scaled to
 // themselves.
 func (s *Schedule) Adjust(now time.Time, nominal limiter.Limit) limiter.Limit {
-	if k := s.find(now); k >= 0 {
+	if k := s.table.find(now); k >= 0 {
 		return s.rules[k].apply(nominal)
 	}
 	return nominal
@@ -140,36 +144,6 @@ func (r *scheduled) apply(nominal limiter.Limit) limiter.Limit {
 		return r.Limit
 	}
 	return scale(nominal, r.Scale)
-}
-
-// find returns the index of the rule that is on, −1 if none is. All rules change with a minute of their zone, so a minute's answer is
-// remembered, unless a zone is not whole minutes off.
-func (s *Schedule) find(now time.Time) int {
-	if len(s.rules) == 0 {
-		return -1
-	}
-	const ruleBits = 16
-	minute := now.Unix() / 60
-	isCached := minute > 0 && minute < 1<<(63-ruleBits)
-	if last := s.last.Load(); isCached && last>>ruleBits == uint64(minute) {
-		return int(last&(1<<ruleBits-1)) - 1
-	}
-	found := -1
-	for k := range s.rules {
-		r := &s.rules[k]
-		t := now.In(r.zone)
-		if _, offset := t.Zone(); offset%60 != 0 {
-			isCached = false
-		}
-		if _, ok := r.when.active(t, &s.calendar); ok {
-			found = k
-			break
-		}
-	}
-	if isCached {
-		s.last.Store(uint64(minute)<<ruleBits | uint64(found+1))
-	}
-	return found
 }
 
 // Explain returns the limit at an instant and why it is that, in words for people.
@@ -189,19 +163,9 @@ func (s *Schedule) Explain(at time.Time, nominal limiter.Limit) (limiter.Limit, 
 		return l, fmt.Sprintf("rule %d, %q, is on at %s (%v): %s", k+1, r.When, t.Format("2006-01-02 15:04:05 MST"), on, what)
 	}
 	text := fmt.Sprintf("no rule is on: the limit is %v", nominal)
-	zones := s.zones()
-	for _, z := range zones {
-		t := at.In(z)
-		text += fmt.Sprintf("; it is %s in %s (%v)", t.Format("15:04:05"), z, s.calendar.day(dateOf(t)))
+	for _, p := range s.table.places {
+		t := at.In(p.zone)
+		text += fmt.Sprintf("; it is %s in %s (%v)", t.Format("15:04:05"), p.zone, s.calendar.day(dateOf(t)))
 	}
 	return nominal, text
-}
-
-func (s *Schedule) zones() (out []*time.Location) {
-	for k := range s.rules {
-		if z := s.rules[k].zone; !slices.ContainsFunc(out, func(o *time.Location) bool { return o.String() == z.String() }) {
-			out = append(out, z)
-		}
-	}
-	return out
 }
