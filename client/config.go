@@ -14,13 +14,13 @@ import (
 
 // Config is what [New] takes. Only Base is required, and Limiter where there is a limit.
 type Config struct {
-	// Base sends the requests; required. http.DefaultTransport will do. What it sends again by itself is not asked for before.
-	// That of net/http does so on HTTP/1 where a connection that was used before breaks before an answer begins, also if the
-	// partner has read the request: with GET, HEAD, OPTIONS, TRACE and an Idempotency-Key as often as it has idle
-	// connections, and on HTTP/2 where the partner refuses a stream. It tells so by [net/http/httptrace]; what is sent again is
-	// counted as [Stats].Resent and takes its turns afterwards, so what follows leaves later, but the partner has seen several
-	// at once. With Strict no request with a body is sent again: one on a connection that the partner has just closed fails
-	// instead, unless Retry sends it. DisableKeepAlives closes the gap for those without a body, on HTTP/1.
+	// Base sends the requests; required. http.DefaultTransport will do. That of net/http sends some again by itself, out of turn:
+	// on HTTP/1 those that are idempotent where a connection that was used before breaks, once for each idle connection, and on
+	// HTTP/2 what was refused by REFUSED_STREAM or left behind by GOAWAY. Where Retry makes up for it, or with Strict, it is kept
+	// from that; nothing of it is on the wire. A request that Retry may not repeat fails then, with Strict. What is left is seen
+	// by [net/http/httptrace], counted as [Stats].Resent, and takes its turns afterwards: on HTTP/1 requests given to Base before
+	// the destination has first answered, and POST, PUT and PATCH with an Idempotency-Key and no body; HTTP/2 without TLS; and
+	// everything where Retry.Attempts is 1 and Strict is off.
 	Base http.RoundTripper
 	// Name is the space of the keys, so two Transports with one Name and one Limiter share their limits; 1 to 64 of
 	// A-Z a-z 0-9 _ . -. Empty: "client".
@@ -41,15 +41,17 @@ type Config struct {
 	// under way: those that left evenly do not arrive evenly.
 	Headroom float64
 	// Strict never sends without the Limiter's word. While the store is away, requests wait for it as long as they may,
-	// and fail. Decisions of a fallback (ViaFallback) do not count. What Base sends again by itself is beyond it, but for bodies:
-	// see there. Without Strict, each process goes on with its even share of the limit, 1/Replicas.
+	// and fail. Decisions of a fallback (ViaFallback) do not count. What Base may still send again by itself is told there.
+	// Without Strict, each process goes on with its even share of the limit, 1/Replicas.
 	Strict bool
 	// Replicas is how many processes share the limit, for what each decides alone: its share while the store is away, and
 	// its part of what an answer says is left. Zero: 1.
 	Replicas int
 
 	// InFlight is how many requests may be under way at once for a key and process, from their start to the end of the
-	// response's body, so bodies must be closed. Zero: 100. −1: no bound.
+	// response's body, so bodies must be closed. Zero: 100. −1: no bound. A place may come free at any time, so as a rule a
+	// request waits for one until its time is over; it fails at once if so many are in the line that it could not be in time were
+	// each as quick as the quickest of late.
 	InFlight int
 	// MaxWaiting is how many requests may wait for a key; zero: 1000. More fail at once.
 	MaxWaiting int
@@ -81,7 +83,7 @@ type Config struct {
 // Retry says what is sent again: requests that are idempotent (GET, HEAD, OPTIONS, TRACE, PUT, DELETE, or an
 // Idempotency-Key) and replayable (no body, or GetBody), after 429, 502, 503, 504 and broken connections.
 type Retry struct {
-	// Attempts is how often a request is sent at most; zero: 3. 1: no retries.
+	// Attempts is how often a request is sent at most; zero: 3. 1: no retries but those of [Config].Base.
 	Attempts int
 	// Ratio is how many retries a request earns its destination; zero: 0.1. A destination begins with 10 and never has
 	// more, so of n requests at most 10 + n·Ratio are retries. −1: no such bound.
@@ -94,7 +96,8 @@ type Retry struct {
 // Breaker leaves alone for a while what fails all the time.
 type Breaker struct {
 	// Failures is how many failures in a row open it: broken connections, deadlines that passed, and the statuses 500, 502,
-	// 503 and 504. A 503 with Retry-After, and 429, count as nothing: they are pauses. Zero: 5. −1: no breaker.
+	// 503 and 504. A 503 with Retry-After, and 429, count as nothing: they are pauses. So does a connection of HTTP/1 that was used
+	// before and breaks without an answer, as one that the destination has just closed. Zero: 5. −1: no breaker.
 	Failures int
 	// Cooldown is how long it stays open before one request tries; zero: 5 s.
 	Cooldown time.Duration

@@ -35,13 +35,14 @@
 // A request whose turn comes after its deadline, or after MaxWait, fails at once with a [*LimitedError]. In a fleet the
 // requests of other processes are seen when they have taken their turn: what waits is judged by how long turns have
 // lately taken, so that under changing load one may still wait and fail, at its deadline at the latest. None is sent after it.
+// The same holds for places in flight, see [Config].InFlight.
 //
 // # What answers say
 //
 //   - Retry-After with 429, 503 or 403, in seconds or as a date, which is counted from the answer's own Date: nothing is sent
 //     for that key until then. Without it, or with no wait in it, a 429 or 403 waits until the fields below say that something
 //     is left, or, for a 429, for half a second to a second, doubled each time up to a minute. Then one request tries, and the
-//     others wait for its answer.
+//     others wait for its answer. Requests that had left before a refusal came are refused by the same event, which counts once.
 //   - RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11, RateLimit of draft -07, RateLimit-Limit,
 //     -Remaining and -Reset of draft -06, X-RateLimit-* and X-Rate-Limit-*: no more is sent than they say is left, less what was
 //     under way meanwhile and may not have been counted. Below [Config].PaceBelow of the quota the rest is spread evenly.
@@ -60,8 +61,9 @@
 //
 // # Retries
 //
-// See [Retry]. Each retry takes a turn as any request does. If it could not be in time, if the budget is spent or the body
-// cannot be made again, the answer that is there is returned as it is.
+// See [Retry]. Each retry takes a turn as any request does, also where it makes up for a connection that the destination had just
+// closed: net/http, which sends again at once then, is kept from it ([Config].Base). If it could not be in time, if the budget is
+// spent or the body cannot be made again, the answer that is there is returned as it is.
 //
 // # Failures
 //

@@ -34,7 +34,7 @@ type exchange struct {
 	now    *http.Request // this attempt's
 	status int           // of the answer before
 	events []limiter.Event
-	idle   bool // what broke may have been a connection that the partner had just closed, which net/http makes up for without Strict
+	idle   bool // what broke may be a connection that the destination had just closed, which net/http does not make up for
 }
 
 func (x *exchange) run() (res *http.Response, err error) {
@@ -136,7 +136,7 @@ func (x *exchange) until(now time.Time) time.Time {
 
 // send sends the attempt and takes note of what comes. least is how long it has to be waited before the next one.
 func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err error) {
-	l, known, done := x.l, false, false
+	l, w, known, done := x.l, new(wire), false, false
 	defer func() {
 		if done {
 			return
@@ -144,7 +144,8 @@ func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err
 		// Base, the Limiter or Pauses panics, or ends the goroutine.
 		if !known {
 			l.lost()
-			l.land()
+			l.land(f)
+			w.end()
 			f.tell(errFailed)
 		}
 		if res != nil && res.Body != nil {
@@ -152,31 +153,34 @@ func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err
 		}
 	}()
 	x.t.sent.Add(1)
-	w := new(wire)
 	sent := x.traced(w)
 	res, err = x.t.config.Base.RoundTrip(sent)
 	if res != nil && res.Request == sent {
 		res.Request = x.now
 	}
-	x.idle = x.t.config.Strict && w.reused.Load()
+	x.idle = x.guards() && (w.reused.Load() || w.http2.Load())
 	if n := w.wrote.Load(); n > 1 {
 		x.resent(n - 1)
 	}
 	if err != nil || res == nil {
 		known, done = true, true
 		l.lost()
-		l.land()
-		if err == nil {
-			err = errors.New("client: Base returned neither a response nor an error")
+		l.land(f)
+		w.end()
+		err = x.outcome(w, err)
+		verdict := x.verdict(0, false, err)
+		if w.stale(err) {
+			verdict = errNoSign
 		}
-		f.tell(x.verdict(0, false, err))
+		f.tell(verdict)
 		return nil, 0, err
 	}
+	l.http1.Store(res.ProtoMajor == 1 && w.wrote.Load() > 0)
 	now := time.Now()
 	a := readAdvice(res.Header, now)
 	known = true
 	pause, refused := l.answered(f, res.StatusCode, &a, now)
-	x.watch(res)
+	x.watch(res, f, w)
 	f.tell(x.verdict(res.StatusCode, refused, nil))
 	if refused && x.t.config.Pauses != nil && pause > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.first.Context()), settleTimeout)
@@ -192,13 +196,20 @@ func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err
 }
 
 // watch frees the place in flight when the body ends.
-func (x *exchange) watch(res *http.Response) {
-	end := sync.OnceFunc(x.l.land)
+func (x *exchange) watch(res *http.Response, f *flight, w *wire) {
+	end := sync.OnceFunc(func() {
+		w.end()
+		x.l.land(f)
+	})
 	if res.Body == nil {
 		res.Body = http.NoBody
 	}
 	// The connection of an upgrade is the caller's: its body is also a writer and stays what it is.
-	if _, upgraded := res.Body.(io.Writer); upgraded || res.Body == http.NoBody {
+	if _, upgraded := res.Body.(io.Writer); upgraded {
+		x.l.land(f)
+		return
+	}
+	if res.Body == http.NoBody {
 		end()
 		return
 	}
@@ -239,8 +250,7 @@ func (x *exchange) again(res *http.Response, err error, attempt int, least time.
 	// Full jitter, and at least what was asked for.
 	wait = max(rand.N(most+1), least)
 	now := time.Now()
-	soonest, _ := x.l.outlook(x.s, now)
-	if max(wait, soonest) > x.until(now).Sub(now) {
+	if o := x.l.outlook(x.s, now); max(wait, o.wait) > x.until(now).Sub(now) {
 		return nil, 0, false // the answer that is here is better than none
 	}
 	if b := x.l.breaker; b != nil {
@@ -274,6 +284,9 @@ func worthwhile(res *http.Response, err error, idle bool) bool {
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
+	}
+	if errors.Is(err, errWithheld) {
+		return true
 	}
 	var (
 		bad     *tls.CertificateVerificationError

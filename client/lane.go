@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -20,6 +21,7 @@ type lane struct {
 	breaker *breaker      // nil: none
 	shared  bool          // by several keys: departures are not all of one limit
 	wake    chan struct{} // tells who has the turn that something has changed
+	http1   atomic.Bool   // the last answer came by net/http on HTTP/1
 
 	mu      sync.Mutex
 	users   int // requests that know this lane
@@ -27,7 +29,9 @@ type lane struct {
 	taken   bool
 	waiting []*waiter // by number
 	numbers uint64
-	flying  int // requests whose bodies have not ended
+	flying  int           // requests whose bodies have not ended
+	quick   time.Duration // from a departure to the end of its body, the shortest of late
+	landed  bool
 
 	planned time.Time     // the latest departure that was booked
 	pace    time.Duration // between bookings, while there is a line
@@ -132,10 +136,17 @@ func (l *lane) fly() bool {
 	return true
 }
 
-// land gives it back.
-func (l *lane) land() {
+// land gives it back, after the flight f; nil: it has not left.
+func (l *lane) land(f *flight) {
 	l.mu.Lock()
 	l.flying--
+	if f != nil {
+		took := time.Since(f.at)
+		if l.landed {
+			took = min(took, l.quick+l.quick/4+time.Microsecond)
+		}
+		l.quick, l.landed = took, true
+	}
 	l.mu.Unlock()
 	l.signal()
 }
@@ -158,43 +169,84 @@ func (l *lane) bookedLocked(asked, at time.Time, gap time.Duration) {
 	l.planned, l.under = at, gap
 }
 
-// outlook returns the least wait of a request that joins the line now, and whether anybody is in it.
-func (l *lane) outlook(s shape, now time.Time) (wait time.Duration, ahead int) {
+// outlook is what a request that joins the line now has before it.
+type outlook struct {
+	wait   time.Duration // the least
+	reason Reason        // for it
+	ahead  int           // requests in the line
+}
+
+func (l *lane) outlook(s shape, now time.Time) outlook {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ahead = len(l.waiting)
-	start, firm := l.closedLocked(now)
-	if !firm {
-		start = 0
+	o := outlook{reason: ReasonQuota, ahead: len(l.waiting)}
+	if closed, firm := l.closedLocked(now); closed > 0 {
+		o.reason = ReasonTold
+		if firm {
+			o.wait = closed
+		}
 	}
-	start = max(start, 0)
-	if s.even && s.gap > 0 && !l.shared {
-		turns := ahead
-		spares, _ := l.sparesLocked(s.limit, 0, now)
-		if l.taken && (spares > 0 || !l.planned.After(now)) {
-			turns++ // who has the turn has not booked yet
-		}
-		if spares > turns {
-			_, at := l.sparesLocked(s.limit, turns, now)
-			return max(start, at.Sub(now)), ahead
-		}
-		turns -= spares
-		// What was booked under a slower limit and given up holds up nobody under a faster one.
-		if !l.planned.IsZero() && (l.taken || s.gap >= l.under) {
-			start = max(start, l.planned.Add(s.gap).Sub(now))
-		}
-		pace := s.gap
-		if l.busy {
-			pace = max(pace, l.pace)
-		}
-		if turns > 0 {
-			if most := limiter.MaxPeriod / time.Duration(turns); pace > most {
-				pace = most
-			}
-		}
-		start += pace * time.Duration(turns)
+	o.wait = l.turnLocked(s, now, o.wait, o.ahead)
+	if places := l.placesLocked(o.ahead); places > o.wait {
+		o.wait, o.reason = places, ReasonInFlight
 	}
-	return start, ahead
+	return o
+}
+
+// holdUp says what the line waits for now.
+func (l *lane) holdUp() Reason {
+	most := l.t.config.InFlight
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if closed, _ := l.closedLocked(time.Now()); closed > 0 {
+		return ReasonTold
+	}
+	if most > 0 && l.flying >= most {
+		return ReasonInFlight
+	}
+	return ReasonQuota
+}
+
+// turnLocked returns the least wait for a turn under the limit, that of a line which moves on after start.
+func (l *lane) turnLocked(s shape, now time.Time, start time.Duration, ahead int) time.Duration {
+	if !s.even || s.gap <= 0 || l.shared {
+		return start
+	}
+	turns := ahead
+	spares, _ := l.sparesLocked(s.limit, 0, now)
+	if l.taken && (spares > 0 || !l.planned.After(now)) {
+		turns++ // who has the turn has not booked yet
+	}
+	if spares > turns {
+		_, at := l.sparesLocked(s.limit, turns, now)
+		return max(start, at.Sub(now))
+	}
+	turns -= spares
+	// What was booked under a slower limit and given up holds up nobody under a faster one.
+	if !l.planned.IsZero() && (l.taken || s.gap >= l.under) {
+		start = max(start, l.planned.Add(s.gap).Sub(now))
+	}
+	pace := s.gap
+	if l.busy {
+		pace = max(pace, l.pace)
+	}
+	if turns > 0 {
+		if most := limiter.MaxPeriod / time.Duration(turns); pace > most {
+			pace = most
+		}
+	}
+	return start + pace*time.Duration(turns)
+}
+
+// placesLocked returns the least wait for a place in flight behind as many requests. All places may come free at once, and then
+// again when the quickest of late would be back; before the first answer nothing is known.
+func (l *lane) placesLocked(ahead int) time.Duration {
+	most := l.t.config.InFlight
+	if most < 0 {
+		return 0
+	}
+	rounds := time.Duration(ahead / most)
+	return min(l.quick, limiter.MaxPeriod/max(rounds, 1)) * rounds
 }
 
 // lanes are the destinations. A lane in use is never put away, nor one that remembers something that still holds.

@@ -13,6 +13,14 @@ import (
 // errSubstitute is a decision of somebody else than the store.
 var errSubstitute = fmt.Errorf("%w: a fallback has decided", limiter.ErrUnavailable)
 
+// unavailable is the cause where a store does not answer in time: what it says then may be the deadline alone.
+func unavailable(err error) error {
+	if !errors.Is(err, limiter.ErrUnavailable) && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
+	}
+	return err
+}
+
 // place takes one unit of the limit and returns when it may leave. back offers it back, or leaves it to the next one.
 func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error) {
 	back = func() {}
@@ -41,7 +49,7 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 		case err != nil && ctx.Err() != nil:
 			return at, back, ctx.Err()
 		case err != nil && !time.Now().Before(u.until):
-			return at, back, u.limited(ReasonUnavailable, 0, err)
+			return at, back, u.limited(ReasonUnavailable, 0, unavailable(err))
 		case errors.Is(err, limiter.ErrUnavailable) && !u.t.config.Strict:
 			at, err := u.share()
 			return at, u.keeps(at), err

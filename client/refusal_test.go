@@ -88,3 +88,70 @@ func TestRefusalWithoutAWaitWaitsForTheFields(t *testing.T) {
 		require.Equal(t, 20*time.Second, time.Since(began))
 	})
 }
+
+// Many refused at once are one event: the pause is no longer than after one, and the next in a row is the second.
+func TestRefusedTogether(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			p := &partner{answer: func(a arrival) (int, http.Header, error) {
+				time.Sleep(time.Duration(10+a.seq%40) * ms) // answers come one after the other
+				if a.seq <= 31 {
+					return http.StatusTooManyRequests, nil, nil
+				}
+				return http.StatusOK, nil, nil
+			}}
+			tr := newTransport(t, client.Config{Base: p, Retry: client.Retry{Attempts: 1}})
+			var wg sync.WaitGroup
+			for range 30 {
+				wg.Go(func() { _, _ = get(tr, "x") })
+			}
+			wg.Wait()
+			first := time.Now()
+			for range 2 {
+				_, err := get(tr, "x")
+				require.NoError(t, err)
+			}
+			all := p.arrivals("")[30:]
+			// Known at 10 ms and not before.
+			require.LessOrEqual(t, all[0].at.Sub(first), time.Second)
+			second := all[1].at.Sub(all[0].at.Add(41 * ms)) // from its answer
+			require.GreaterOrEqual(t, second, time.Second)
+			require.LessOrEqual(t, second, 2*time.Second)
+		})
+	}
+}
+
+// A refusal that comes late, after somebody has found the way open again, is no news.
+func TestRefusalThatComesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partner{answer: func(a arrival) (int, http.Header, error) {
+			switch a.name {
+			case "late":
+				time.Sleep(3 * time.Second)
+				return http.StatusTooManyRequests, nil, nil
+			case "refused":
+				time.Sleep(10 * ms)
+				return http.StatusTooManyRequests, nil, nil
+			}
+			time.Sleep(10 * ms)
+			return http.StatusOK, nil, nil
+		}}
+		tr := newTransport(t, client.Config{Base: p, Retry: client.Retry{Attempts: 1}})
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = get(tr, "late") })
+		wg.Go(func() { _, _ = get(tr, "refused") })
+		time.Sleep(2 * time.Second)
+		_, err := get(tr, "tries")
+		require.NoError(t, err)
+		wg.Wait()
+		began := time.Now()
+		for range 5 {
+			wg.Go(func() {
+				_, err := get(tr, "after")
+				require.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		require.Equal(t, 10*ms, time.Since(began), "all leave at once")
+	})
+}

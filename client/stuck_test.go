@@ -89,6 +89,7 @@ func TestHangingStores(t *testing.T) {
 					e := limited(t, err)
 					require.Equal(t, c.reason, e.Reason)
 					require.ErrorIs(t, e, context.DeadlineExceeded)
+					require.ErrorIs(t, e, limiter.ErrUnavailable, "one error for a store that is away, however it is")
 				}
 				require.Zero(t, tr.InFlight()+tr.Waiting())
 			})

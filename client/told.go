@@ -89,7 +89,7 @@ func (l *lane) answered(f *flight, status int, a *advice, now time.Time) (pause 
 	l.takes = max(min(now.Sub(f.at), mostTrial), l.takes-l.takes/8)
 	// What left before the last refusal was known tells nothing of what has been refused since.
 	later := f.number > l.refused
-	pause, refused = l.pauseLocked(status, a)
+	pause, refused = l.pauseLocked(status, a, later, now)
 	pause = min(pause, c.MaxPause)
 	switch {
 	case len(a.bounds) > 0:
@@ -102,8 +102,11 @@ func (l *lane) answered(f *flight, status int, a *advice, now time.Time) (pause 
 	}
 	switch {
 	case refused:
-		l.tryLocked()
-		l.pauseForLocked(pause, now)
+		// One that comes late and tells of nothing longer is no news: whoever tries now has left after it.
+		if later || pause > 0 && now.Add(pause).After(l.paused) {
+			l.tryLocked()
+			l.pauseForLocked(pause, now)
+		}
 	case later:
 		l.trying = l.trying && status >= http.StatusInternalServerError
 		if status < http.StatusBadRequest {
@@ -154,7 +157,8 @@ func (l *lane) toldLocked(a *advice, f *flight, refused bool, pause time.Duratio
 }
 
 // pauseLocked says whether an answer refuses on account of a limit, and for how long.
-func (l *lane) pauseLocked(status int, a *advice) (time.Duration, bool) {
+// Requests that had left before a refusal was known are refused by the same event: they make the next penalty no longer.
+func (l *lane) pauseLocked(status int, a *advice, later bool, now time.Time) (time.Duration, bool) {
 	var spent time.Duration // until what is spent is back
 	for _, b := range a.bounds {
 		if b.left == 0 {
@@ -172,12 +176,16 @@ func (l *lane) pauseLocked(status int, a *advice) (time.Duration, bool) {
 	default:
 		return 0, false
 	}
-	l.refusals = min(l.refusals+1, 16)
+	if later {
+		l.refusals = min(l.refusals+1, 16)
+	}
 	switch {
 	case a.retry > 0: // no wait at all is none that is named: others would go on at once and be refused
 		return a.retry, true
 	case spent > 0:
 		return spent, true
+	case !later:
+		return max(0, l.paused.Sub(now)), true
 	}
 	most := min(leastPenalty<<(l.refusals-1), mostPenalty)
 	return most/2 + rand.N(most/2+1), true

@@ -49,7 +49,7 @@ func New(c Config) (*Transport, error) {
 type Stats struct {
 	Sent         uint64 // requests given to Base, retries included
 	Retried      uint64 // of these, those that were sent again
-	Resent       uint64 // not of these: what Base has sent again by itself, see [Config].Base
+	Resent       uint64 // not of these: what Base has sent again by itself all the same, see [Config].Base
 	Refused      uint64 // not sent: a LimitedError
 	Destinations int    // remembered now
 }

@@ -62,7 +62,7 @@ func (u *turn) depart(ctx context.Context) (f *flight, err error) {
 
 func (u *turn) land() {
 	u.flies = false
-	u.l.land()
+	u.l.land(nil)
 }
 
 // outset refuses at once what can be seen to come too late.
@@ -76,25 +76,14 @@ func (u *turn) outset(ctx context.Context) error {
 			return u.limited(ReasonBreaker, wait, nil)
 		}
 	}
-	wait, waiting := u.l.outlook(u.s, now)
-	if waiting >= u.t.config.MaxWaiting {
-		return u.limited(ReasonWaiting, wait, nil)
+	o := u.l.outlook(u.s, now)
+	switch {
+	case o.ahead >= u.t.config.MaxWaiting:
+		return u.limited(ReasonWaiting, o.wait, nil)
+	case o.wait > u.until.Sub(now):
+		return u.limited(o.reason, o.wait, nil)
 	}
-	return u.inTime(wait, now)
-}
-
-// inTime refuses a wait that is too long.
-func (u *turn) inTime(wait time.Duration, now time.Time) error {
-	if wait <= u.until.Sub(now) {
-		return nil
-	}
-	reason := ReasonQuota
-	u.l.mu.Lock()
-	if closed, _ := u.l.closedLocked(now); closed > 0 {
-		reason = ReasonTold
-	}
-	u.l.mu.Unlock()
-	return u.limited(reason, wait, nil)
+	return nil
 }
 
 func (u *turn) limited(reason Reason, wait time.Duration, cause error) error {
@@ -141,7 +130,7 @@ func (u *turn) line(ctx context.Context) error {
 		return nil
 	case <-timer.C:
 		u.l.quit(w)
-		return u.late(ctx, ReasonQuota)
+		return u.late(ctx, u.l.holdUp())
 	case <-ctx.Done():
 		u.l.quit(w)
 		return ctx.Err()
@@ -256,7 +245,7 @@ func (u *turn) again(ctx context.Context, try int, cause error) error {
 	wait := min(50*time.Millisecond<<min(try, 5), time.Second)
 	wait = wait/2 + rand.N(wait/2+1)
 	if wait > time.Until(u.until) {
-		return u.limited(ReasonUnavailable, 0, cause)
+		return u.limited(ReasonUnavailable, 0, unavailable(cause))
 	}
 	return sleep(ctx, wait, nil)
 }

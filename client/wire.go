@@ -2,31 +2,129 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
 )
 
+// errWithheld is what becomes of a request that net/http would have sent again on HTTP/2.
+var errWithheld = errors.New("client: the destination has not taken the request (HTTP/2 GOAWAY or REFUSED_STREAM); it is not sent again out of turn")
+
 // wire is what net/http tells of one attempt. Its hooks may be called at any time, by any goroutine.
 type wire struct {
-	wrote  atomic.Uint64 // how often the header was written
-	reused atomic.Bool   // the last connection had been used before
+	wrote    atomic.Uint64 // how often the header was written
+	reused   atomic.Bool   // the connection had been used before
+	http2    atomic.Bool
+	answers  atomic.Bool // an answer has begun
+	withheld atomic.Bool // from a second connection
+	stop     context.CancelFunc
 }
 
 // traced returns the attempt as Base gets it.
 func (x *exchange) traced(w *wire) *http.Request {
-	ctx := httptrace.WithClientTrace(x.now.Context(), &httptrace.ClientTrace{
-		GotConn:      func(info httptrace.GotConnInfo) { w.reused.Store(info.Reused) },
-		WroteHeaders: func() { w.wrote.Add(1) },
-	})
-	sent := x.now.WithContext(ctx)
-	if x.t.config.Strict && hasBody(sent) {
-		sent.GetBody = nil // a body that cannot be made again is not sent again
+	ctx := x.now.Context()
+	guards := x.guards()
+	http1 := x.l.http1.Load()
+	body := hasBody(x.now)
+	if guards && !body && !http1 && x.now.URL.Scheme == "https" && !upgrades(x.now) {
+		ctx, w.stop = context.WithCancel(ctx)
+	}
+	sent := x.now.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:              w.gotConn,
+		WroteHeaders:         func() { w.wrote.Add(1) },
+		GotFirstResponseByte: func() { w.answers.Store(true) },
+	}))
+	switch {
+	case !guards:
+	case body && (!http1 || replayed(sent)):
+		sent.GetBody = nil
+	case !body && http1 && replayed(sent) && mayLackLength(sent.Method):
+		// A body that cannot be made again. It is empty, and as identity coding says no length, nothing of it is on the wire.
+		sent.Body, sent.GetBody = io.NopCloser(strings.NewReader("")), nil
+		sent.ContentLength, sent.TransferEncoding = 0, []string{"identity"}
 	}
 	return sent
+}
+
+// guards reports whether Base must not send the request again by itself: Retry makes up for it, or Strict rather fails.
+func (x *exchange) guards() bool {
+	return x.t.config.Strict || x.t.config.Retry.Attempts > 1 && repeatable(x.first)
+}
+
+// replayed reports whether net/http sends a request again on HTTP/1 that the destination may have read. Others it sends again
+// only if nothing was written.
+func replayed(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	_, key := req.Header["Idempotency-Key"]
+	_, xKey := req.Header["X-Idempotency-Key"]
+	return key || xKey
+}
+
+// mayLackLength reports whether a request without a body says no Content-Length, as those methods do that have none as a rule.
+func mayLackLength(method string) bool {
+	switch method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodConnect:
+		return false
+	}
+	return true
+}
+
+func upgrades(req *http.Request) bool {
+	return req.Method == http.MethodConnect || req.Header.Get("Upgrade") != ""
+}
+
+// gotConn is called before a request is written. On HTTP/2 a context that ends here keeps it from being written; on HTTP/1
+// it may not.
+func (w *wire) gotConn(info httptrace.GotConnInfo) {
+	http2 := speaksHTTP2(info.Conn)
+	if http2 && w.stop != nil && w.wrote.Load() > 0 {
+		w.withheld.Store(true)
+		w.stop()
+		return
+	}
+	w.http2.Store(http2)
+	w.reused.Store(info.Reused)
+}
+
+func speaksHTTP2(c net.Conn) bool {
+	secure, ok := c.(interface{ ConnectionState() tls.ConnectionState })
+	return ok && secure.ConnectionState().NegotiatedProtocol == "h2"
+}
+
+// end lets go of what the attempt holds.
+func (w *wire) end() {
+	if w.stop != nil {
+		w.stop()
+	}
+}
+
+// outcome is the error of an attempt that got no answer.
+func (x *exchange) outcome(w *wire, err error) error {
+	switch {
+	case err == nil:
+		return errors.New("client: Base returned neither a response nor an error")
+	case w.withheld.Load() && x.first.Context().Err() == nil:
+		return errWithheld
+	}
+	return err
+}
+
+// stale reports whether a failure may be that of a connection alone: one that was used before, and closed by the destination just
+// now. It says nothing about the destination. On HTTP/2 a connection that breaks is not told from a stream.
+func (w *wire) stale(err error) bool {
+	return w.reused.Load() && !w.answers.Load() && (!w.http2.Load() || w.withheld.Load()) &&
+		!errors.Is(err, context.DeadlineExceeded)
 }
 
 // resent takes note of what Base has sent again. It has left, so each takes afterwards what the limit gives it, and those that
