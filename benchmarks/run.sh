@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # run.sh [STEP...]: builds the harness, runs the steps one after the other (never at once: they would disturb each other)
 # and writes raw results and the page into $OUT (default: out). Steps: admit hot keys million http heap bound cleanup
-# wrk redis fleet rediswrk. QUICK=1 is a short run that only shows that everything works. Other settings: R_STEP=n rounds of a step, such as
+# wrk redis fleet rediswrk growth rediscost redismem. QUICK=1 is a short run that only shows that everything works. Other settings: R_STEP=n rounds of a step, such as
 # R_HOT=20; PORT.
 set -euo pipefail
 OUT=$(realpath -m "${OUT:-$(dirname "$0")/out}")
 cd "$(dirname "$0")"
 export GOWORK=off # the versions of this module, whatever the workspace asks for
 
-steps=${*:-admit hot keys million http heap bound cleanup wrk redis fleet rediswrk}
+steps=${*:-admit hot keys million http heap bound cleanup wrk redis fleet rediswrk growth rediscost redismem}
 if [ -n "${QUICK:-}" ]; then
-  rounds=1 keys=20000 ttl=500ms seconds=1 bench=2000x run=20ms rediskeys=1000 fleet=300ms short=-test.short
+  rounds=1 keys=20000 ttl=500ms seconds=1 bench=2000x run=20ms rediskeys=1000 fleet=300ms cost=200ms most=10000 decisions=20000 short=-test.short
 else
-  rounds= keys=1000000 ttl=4s seconds=2 bench= run=300ms rediskeys=10000 fleet=3s short=
+  rounds= keys=1000000 ttl=4s seconds=2 bench= run=300ms rediskeys=10000 fleet=3s cost=2s most=10000000 decisions=2000000 short=
 fi
 rounds_of() { # STEP DEFAULT
   local name=R_${1^^}
@@ -78,6 +78,15 @@ for step in $steps; do
     rediswrk)
       if has redis-server && has wrk; then
         BIN=$bin ./wrk.sh "$(rounds_of rediswrk 8)" "$seconds" redis >"$OUT/rediswrk.tsv"
+      fi ;;
+    growth)  "$bin/growth" -n "$most" -decisions "$decisions" -rounds "$(rounds_of growth 1)" >"$OUT/growth.tsv" ;;
+    rediscost)
+      if has redis-server; then
+        "$bin/rediscost" -d "$cost" -rounds "$(rounds_of rediscost 3)" >"$OUT/rediscost.tsv"
+      fi ;;
+    redismem)
+      if has redis-server; then
+        "$bin/redismem" -keys "$((keys / 10))" -rounds "$(rounds_of redismem 1)" >"$OUT/redismem.tsv"
       fi ;;
     *) echo "no step is called $step" >&2; exit 2 ;;
   esac
