@@ -44,7 +44,7 @@ func (g *groups) usage() (u usage, ok bool) {
 			continue
 		}
 		tightest, ok = quota, true
-		u.busy = busy
+		u.busy, u.of = busy, level.acct
 		u.periods, u.throttled = g.throttling(level)
 	}
 	if ok && (u.cores == 0 || tightest < u.cores) {

@@ -38,9 +38,10 @@ type Config struct {
 	Target Target
 	Law    MakeLaw // nil: [Hybrid]
 
-	// Min, Max and Fixed bound the limit. For [Concurrency] they are requests in flight, 1…1,000,000. Max has to be what the memory
-	// of the process can hold: ten times the usual number is a start. Min: 5, or Max where that is less. Fixed, the limit at
-	// the start and in force while the law cannot be trusted: √(Min·Max).
+	// Min, Max and Fixed bound the limit. For [Concurrency] they are whole numbers of requests in flight, 1…1,000,000. Max has to
+	// be what the memory of the process can hold: ten times the usual number is a start. Min: 5, or Max where that is less; more
+	// than clients can be expected to hold for long. Fixed, the limit at the start and in force while the law cannot be trusted:
+	// √(Min·Max), rounded down.
 	//
 	// For [Rate] they are shares of the nominal limit, above 0 and up to 10. Max: 1, so never above nominal. Min: 0.1, or Max where
 	// that is less. Fixed: Max.
@@ -54,17 +55,17 @@ type Config struct {
 
 	Window     time.Duration // what a law sees: 1 s. 10 ms…Interval
 	Interval   time.Duration // from one step to the next; Window or 1 s, whichever is more. Up to 1 h
-	MinSamples int           // requests without which a window is dropped; 10. Up to 1,000,000
+	MinSamples int           // requests that were answered, failed or hang, without which a window says nothing; 10. Up to 1,000,000
 
 	// CPUSource returns the load of what this process may use, 0…1, and whether it is known; nil: a [Sampler]. What is a bit
-	// above 1 counts as 1, what is above 2 or below 0 as not known. It is called once an Interval, from one goroutine: it must
-	// neither block nor close the controller.
+	// above 1 counts as 1, what is above 2 or below 0 as not known. It is called once an Interval, never twice at once, and must not
+	// block. Its panics are contained, and count as not known.
 	CPUSource func() (float64, bool)
 	// CPUQuota is how many processors this process may use, above 0; 0: as the kernel says. For sandboxes that hide it.
 	CPUQuota float64
 
 	// Observer sees an EventAdapt when the limit has moved by a whole unit or its reason has changed, once an interval at
-	// most; nil: nobody. It is called with no lock held, and its panics are contained.
+	// most; nil: nobody. It is called with no lock held and may close the controller; its panics are contained.
 	Observer limiter.Observer
 	// Logger is told when the fixed limit takes over, and when the law does again; nil: [slog.Default].
 	Logger *slog.Logger
@@ -129,10 +130,14 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("adaptive: %w: "+format, append([]any{limiter.ErrInvalid}, args...)...))
 	}
 	within := func(name string, v, least, most float64) bool {
-		if v >= least && v <= most { // false for NaN
+		switch {
+		case !(v >= least && v <= most): // NaN as well
+			bad("%s %v is outside %v…%v", name, v, least, most)
+		case c.Target == Concurrency && v != math.Trunc(v):
+			bad("%s %v is no whole number of requests in flight", name, v)
+		default:
 			return true
 		}
-		bad("%s %v is outside %v…%v", name, v, least, most)
 		return false
 	}
 	var least, most float64

@@ -29,6 +29,7 @@ type usage struct {
 	cores     float64       // how many it may use
 	periods   int64         // of enforcement of a quota
 	throttled int64         // of those, cut short
+	of        string        // whose account it is: two of different ones have no difference
 }
 
 // A Sampler measures how much of the processors this process uses, smoothed with a time constant of one second:
@@ -77,12 +78,12 @@ func measure(g *groups, quota float64) (usage, bool) {
 	if u.cores > 0 && !(quota > 0) { // a cpuset alone
 		cores = min(cores, u.cores)
 	}
-	u.busy, u.cores = busy, cores
+	u.busy, u.cores, u.of = busy, cores, ""
 	return u, ok
 }
 
-// Sample measures. Two calls at least are needed for a reading, with time between them; a counter that went backwards, or a
-// source that cannot be read, begins anew. It costs some microseconds: four times a second is what it is made for.
+// Sample measures. Two calls at least are needed for a reading, with time between them; a counter that went backwards, another
+// source than before, or one that cannot be read, begins anew. It costs some microseconds: four times a second is what it is made for.
 func (s *Sampler) Sample(now time.Time) {
 	u, ok := s.read()
 	s.mu.Lock()
@@ -97,7 +98,7 @@ func (s *Sampler) add(now time.Time, u usage, ok bool) {
 		return // no time has passed: the next one will tell
 	}
 	s.last, s.lastAt, s.hasLast = u, now, ok
-	if !ok || !had || u.busy < was.busy {
+	if !ok || !had || u.busy < was.busy || u.of != was.of {
 		return
 	}
 	elapsed := now.Sub(at).Seconds()

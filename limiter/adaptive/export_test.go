@@ -37,7 +37,7 @@ type Usage struct {
 func SamplerOf(read func() (Usage, bool)) *Sampler {
 	return &Sampler{read: func() (usage, bool) {
 		u, ok := read()
-		return usage{u.Busy, u.Cores, u.Periods, u.Throttled}, ok
+		return usage{busy: u.Busy, cores: u.Cores, periods: u.Periods, throttled: u.Throttled}, ok
 	}}
 }
 
