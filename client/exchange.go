@@ -189,7 +189,7 @@ func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err
 		_ = x.t.config.Pauses.Pause(ctx, x.key, pause)
 	}
 	if a.hasRetry {
-		least = max(least, a.retry)
+		least = min(a.retry, x.t.config.MaxPause)
 	}
 	done = true
 	return res, max(least, pause), nil
