@@ -14,7 +14,7 @@ each = @set -e; for dir in $(MODULES); do (cd $$dir; set -x; $(1)); done
 
 CHECKS = fmt vet lint build work tidy-check test bench-once
 
-.PHONY: check checks help tools $(CHECKS) tidy fuzz bench demo
+.PHONY: check checks help tools $(CHECKS) tidy fuzz bench prove soak demo
 
 ## check: everything below up to bench-once
 check: $(CHECKS)
@@ -79,6 +79,14 @@ bench:
 ifndef QUICK
 	cp benchmarks/out/benchmarks.md docs/benchmarks.md
 endif
+
+## prove: every fault in every mode on real processes, about 6 minutes; writes "Measured under faults" into docs/guarantees.md
+prove:
+	go test -count=1 -timeout 30m -run 'TestFaults|TestTheMeter' ./internal/prove -v -prove
+
+## soak: one process with all modes under full load for MINUTES (20); 10 or more write docs/soak.md
+soak:
+	go test -count=1 -timeout 0 -run TestSoak ./internal/prove -v -soak $(or $(MINUTES),20)
 
 ## demo: three servers to try with curl
 demo:

@@ -13,7 +13,8 @@ import (
 const (
 	patience = 30 * time.Second // for decisions to come back: far more than it takes
 	warm     = 1500 * time.Millisecond
-	tail     = 2 * time.Second // longer than a lease lives
+	lead     = 100 * time.Millisecond // so long late is asked for before: some is spent, and some is leased
+	tail     = 2 * time.Second        // longer than a lease lives
 
 	// What a goroutine or two of a pool that grew under load may add. Leaks of a fault add some for each of thousands of
 	// requests; what is left when a guard has ended is compared exactly.
@@ -79,12 +80,13 @@ func (c *cell) run() result {
 	pause(warm)
 	before := c.states()
 
-	c.began = time.Now()
 	for _, d := range demands {
 		if d.name == late {
 			c.load.begin(d)
 		}
 	}
+	pause(lead)
+	c.began = time.Now()
 	c.fault.begin(c)
 	pause(c.fault.long)
 	if c.fault.end != nil {
@@ -184,7 +186,8 @@ func (c *cell) compare(r *result, name string) {
 	r.over[name] = over
 	r.promised[name] = p.within.over(length) - boundOf(l).over(length) + p.extra + late
 	c.t.Logf("%-6s %4d passed %v; above L: at most %.2f, may be %.2f; above the promise: %.2f seen, %.2f certain, may be %.2f + %.2f for %v at %v",
-		name, len(passes), c.meter.via[name], over, r.promised[name], seen, sure, p.extra, late, time.Duration(delay), time.Unix(0, slowest.began).Sub(c.began))
+		name, len(passes), c.meter.via[name], over, r.promised[name], seen, sure, p.extra, late,
+		time.Duration(delay), time.Unix(0, slowest.began).Sub(c.began))
 }
 
 // wronglyRefused counts refusals of the store that its bucket cannot have made, under the limit that is asked for most. A
@@ -205,7 +208,20 @@ func (c *cell) wronglyRefused() int {
 			bookings = append(bookings, a.pass)
 		}
 	}
-	wrong := wronglyRefused(refusals, bookings, boundOf(limits[busy]))
+	b, lost := boundOf(limits[busy]), rounding
+	if c.fault.setBack {
+		first, last := c.ended.UnixNano(), int64(0)
+		for _, k := range bookings {
+			if k.began >= c.began.UnixNano() {
+				first = min(first, k.at)
+			} else {
+				last = max(last, k.began)
+			}
+		}
+		lost += b.rate * seconds(first-last)
+		c.t.Logf("up to %.2f units were lost with the clock", lost)
+	}
+	wrong := wronglyRefused(refusals, bookings, b, lost)
 	if len(wrong) > 0 {
 		first, last := time.Unix(0, wrong[0].began).Sub(c.began), time.Unix(0, wrong[len(wrong)-1].began).Sub(c.began)
 		c.breaks("%d of %s were refused that the store had units for, %v to %v after the fault began; it was over after %v",

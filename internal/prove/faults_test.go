@@ -33,6 +33,7 @@ type fault struct {
 	// What docs/guarantees.md lets it add to the limits.
 	losses   int           // full quotas: data that are gone, or a fail-over
 	jump     time.Duration // of the store's clock, ahead
+	setBack  bool          // at the beginning: what a key had earned since its last take is lost with the clock it was earned by
 	restarts int           // of a guard process: a share each
 	absent   int           // guards that are gone for good or for a time: what they held is lost until its lease ends
 }
@@ -84,6 +85,7 @@ var faults = []fault{
 	{name: "memory full, noeviction", start: plain(), long: brief, begin: (*cell).fill, end: (*cell).empty},
 	{name: "memory full, allkeys-lru", start: plain(), begin: (*cell).evict}, // losses are counted
 	{name: "fail-over by Sentinel", start: sentinels, losses: 1, begin: (*cell).failOver},
+	{name: "the same, and the old master comes back as it was", start: sentinels, losses: 1, begin: (*cell).failOverAndBack},
 	{name: "a Cluster's master killed", start: clusters, losses: 1, begin: (*cell).killMaster},
 	{name: "a Cluster's slot moved", start: clusters, begin: (*cell).reshard},
 	{
@@ -91,7 +93,7 @@ var faults = []fault{
 		begin: func(c *cell) { c.clock.Set(time.Hour) }, end: func(c *cell) { c.clock.Set(0) },
 	},
 	{
-		name: "Redis' clock 1 h behind, then right", start: clocked, long: brief, jump: time.Hour,
+		name: "Redis' clock 1 h behind, then right", start: clocked, long: brief, jump: time.Hour, setBack: true,
 		begin: func(c *cell) { c.clock.Set(-time.Hour) }, end: func(c *cell) { c.clock.Set(0) },
 	},
 	{name: "scripts flushed", start: plain(), begin: (*cell).flushScripts},
@@ -194,6 +196,16 @@ func (c *cell) failOver() {
 	old := c.sentinel.Master()
 	old.Kill()
 	require.Eventually(c.t, func() bool { return c.sentinel.Master() != old }, patience, 10*time.Millisecond)
+}
+
+// failOverAndBack stops the master, and lets it go on when a replica has its place: it believes to be the master until it is
+// told, and whoever still has a connection may ask it.
+func (c *cell) failOverAndBack() {
+	old := c.sentinel.Master()
+	old.Pause()
+	require.Eventually(c.t, func() bool { return c.sentinel.Master() != old }, patience, 10*time.Millisecond)
+	pause(brief / 3)
+	old.Resume()
 }
 
 // killMaster kills the master that has everything but what everybody shares, and returns when its replica has its place.

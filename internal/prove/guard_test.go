@@ -95,7 +95,7 @@ const (
 	calm   = "calm"   // so little that every share has room for it
 	open   = "open"   // the same, of a policy that fails open
 	early  = "early"  // no refill to speak of: what is spent before the fault stays spent
-	late   = "late"   // the same, first asked for in the fault
+	late   = "late"   // the same, first asked for just before the fault: spent in part, and leased in part
 	both   = "both"   // several slots in a call
 	all    = "all"    // the second policy of both
 	refund = "refund" // every request is given back, but for those that drain it at the end

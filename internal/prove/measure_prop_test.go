@@ -101,7 +101,7 @@ func TestABucketIsAcquitted(t *testing.T) {
 			exact = append(exact, pass{instants[k], instants[k]})
 		}
 		require.LessOrEqual(t, certainExcess(passed, someBound), tiny)
-		require.Empty(t, wronglyRefused(refused, passed, someBound))
+		require.Empty(t, wronglyRefused(refused, passed, someBound, 0))
 		if len(refused) > 0 { // and the first of them let through after all
 			got, _ := excess(append(exact, pass{at, at}), someBound)
 			require.GreaterOrEqual(t, got, missing-tiny)
@@ -138,12 +138,13 @@ func TestMeasures(t *testing.T) {
 	}
 
 	refused := at(600)
-	require.Len(t, wronglyRefused(refused, nil, one), 1, "of a bucket that is full")
-	require.Len(t, wronglyRefused(refused, at(0, 0), one), 1, "one is left")
-	require.Empty(t, wronglyRefused(refused, at(0, 0, 0), one), "0.6 are left")
-	require.Len(t, wronglyRefused(at(1001), at(0, 0, 0), one), 1)
-	require.Empty(t, wronglyRefused(at(1001), append(at(0, 0, 0), pass{500e6, 2000e6}), one), "booked in time, or not")
-	require.Len(t, wronglyRefused(at(1001), append(at(0, 0, 0), pass{1002e6, 2000e6}), one), 1, "not yet")
+	require.Len(t, wronglyRefused(refused, nil, one, 0), 1, "of a bucket that is full")
+	require.Len(t, wronglyRefused(refused, at(0, 0), one, 0), 1, "one is left")
+	require.Empty(t, wronglyRefused(refused, at(0, 0), one, 0.7), "unless 0.7 were lost")
+	require.Empty(t, wronglyRefused(refused, at(0, 0, 0), one, 0), "0.6 are left")
+	require.Len(t, wronglyRefused(at(1001), at(0, 0, 0), one, 0), 1)
+	require.Empty(t, wronglyRefused(at(1001), append(at(0, 0, 0), pass{500e6, 2000e6}), one, 0), "booked in time, or not")
+	require.Len(t, wronglyRefused(at(1001), append(at(0, 0, 0), pass{1002e6, 2000e6}), one, 0), 1, "not yet")
 }
 
 // At 2,000 requests a cell takes no time.

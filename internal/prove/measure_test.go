@@ -62,8 +62,8 @@ func certainExcess(passes []pass, b bound) float64 {
 }
 
 // wronglyRefused returns the refusals that a bucket of b cannot have made, wherever in its span each request was decided. A
-// booking is a pass, or a request that may have been booked without passing.
-func wronglyRefused(refusals, bookings []pass, b bound) (wrong []pass) {
+// booking is a pass, or a request that may have been booked without passing. lost are units that may be gone without one.
+func wronglyRefused(refusals, bookings []pass, b bound, lost float64) (wrong []pass) {
 	bookings = slices.Clone(bookings)
 	slices.SortFunc(bookings, func(x, y pass) int { return int(y.at - x.at) }) // latest first
 	for _, r := range refusals {
@@ -77,7 +77,7 @@ func wronglyRefused(refusals, bookings []pass, b bound) (wrong []pass) {
 			booked++
 			least = min(least, b.units+b.rate*max(0, seconds(r.began-k.at))-booked)
 		}
-		if least >= 1 {
+		if least >= 1+lost {
 			wrong = append(wrong, r)
 		}
 	}
