@@ -129,33 +129,25 @@ func TestToldWaitsAreEnough(t *testing.T) {
 	}
 }
 
-// leaver is a limiter during whose decision callers of a.example leave: as many as are to.
-type leaver struct {
-	*memory.Limiter
-	mu     sync.Mutex
-	leaves []context.CancelFunc
-}
+// leaver is a limiter during whose decision callers leave whose context has a way to.
+type leaver struct{ *memory.Limiter }
+
+type leaveKey struct{}
 
 func (l *leaver) AllowAll(ctx context.Context, at time.Time, takes []limiter.Take) (bool, error) {
 	ok, err := l.Limiter.AllowAll(ctx, at, takes)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.leaves) > 0 && takes[0].Key.ID == "host=a.example" {
-		l.leaves[0]()
-		l.leaves = l.leaves[1:]
+	if cancel, leaves := ctx.Value(leaveKey{}).(context.CancelFunc); leaves {
+		cancel()
 	}
 	return ok, err
 }
 
 // leave sends a request that is cancelled while its unit is taken.
-func (l *leaver) leave(t *testing.T, rt http.RoundTripper) {
+func leave(t *testing.T, rt http.RoundTripper) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	l.mu.Lock()
-	l.leaves = append(l.leaves, cancel)
-	l.mu.Unlock()
-	_, _, err := call(ctx, rt, http.MethodGet, "https://a.example/", "leaves", nil)
+	_, _, err := call(context.WithValue(ctx, leaveKey{}, cancel), rt, http.MethodGet, "https://a.example/", "leaves", nil)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -177,7 +169,7 @@ func (s silent) AllowAll(ctx context.Context, at time.Time, takes []limiter.Take
 func TestFaultsOfCancelling(t *testing.T) {
 	bucket := func(t *testing.T, n int) (*leaver, *partner, *client.Transport) {
 		t.Helper()
-		l, p := &leaver{Limiter: newMemory(t)}, &partner{}
+		l, p := &leaver{newMemory(t)}, &partner{}
 		return l, p, newTransport(t, client.Config{
 			Base: p, Limiter: l, Limit: limiter.PerDay(n).WithBurst(n), Headroom: 1, Retry: once, Breaker: client.Breaker{Failures: 1},
 		})
@@ -194,10 +186,10 @@ func TestFaultsOfCancelling(t *testing.T) {
 	}
 	inBubbles(t, map[string]func(t *testing.T){
 		"REF-03 many units given back at once are as many, of their own key": func(t *testing.T) {
-			l, p, tr := bucket(t, 20)
+			_, p, tr := bucket(t, 20)
 			var wg sync.WaitGroup
 			for range 20 {
-				wg.Go(func() { l.leave(t, tr) })
+				wg.Go(func() { leave(t, tr) })
 				wg.Go(func() {
 					_, _, err := call(t.Context(), tr, http.MethodGet, "https://b.example/", "x", nil)
 					require.NoError(t, err)
@@ -210,12 +202,12 @@ func TestFaultsOfCancelling(t *testing.T) {
 			require.Equal(t, client.ReasonQuota, limited(t, err).Reason, "b has what it used")
 		},
 		"REF-04 a unit given back cancels nobody's": func(t *testing.T) {
-			l, _, tr := bucket(t, 7)
+			_, _, tr := bucket(t, 7)
 			for range 5 {
 				_, err := get(tr, "x")
 				require.NoError(t, err)
 			}
-			l.leave(t, tr) // takes the sixth, and gives it back
+			leave(t, tr) // takes the sixth, and gives it back
 			require.Equal(t, 2, passes(t, tr))
 		},
 		"REF-05 what was sent and broke is not given back": func(t *testing.T) {
@@ -278,8 +270,8 @@ func TestFaultsOfCancelling(t *testing.T) {
 			require.Empty(t, seen.states(), "the breaker has not moved")
 		},
 		"REF-10 what is given back is never more than the limit": func(t *testing.T) {
-			l, _, tr := bucket(t, 2)
-			l.leave(t, tr)
+			_, _, tr := bucket(t, 2)
+			leave(t, tr)
 			require.Equal(t, 2, passes(t, tr))
 		},
 	})
