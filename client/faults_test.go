@@ -142,8 +142,8 @@ func (l *leaver) AllowAll(ctx context.Context, at time.Time, takes []limiter.Tak
 	return ok, err
 }
 
-// leave sends a request that is cancelled while its unit is taken.
-func leave(t *testing.T, rt http.RoundTripper) {
+// leaveDuring sends a request that is cancelled while its unit is taken.
+func leaveDuring(t *testing.T, rt http.RoundTripper) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -189,7 +189,7 @@ func TestFaultsOfCancelling(t *testing.T) {
 			_, p, tr := bucket(t, 20)
 			var wg sync.WaitGroup
 			for range 20 {
-				wg.Go(func() { leave(t, tr) })
+				wg.Go(func() { leaveDuring(t, tr) })
 				wg.Go(func() {
 					_, _, err := call(t.Context(), tr, http.MethodGet, "https://b.example/", "x", nil)
 					require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestFaultsOfCancelling(t *testing.T) {
 				_, err := get(tr, "x")
 				require.NoError(t, err)
 			}
-			leave(t, tr) // takes the sixth, and gives it back
+			leaveDuring(t, tr) // takes the sixth, and gives it back
 			require.Equal(t, 2, passes(t, tr))
 		},
 		"REF-05 what was sent and broke is not given back": func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestFaultsOfCancelling(t *testing.T) {
 		},
 		"REF-10 what is given back is never more than the limit": func(t *testing.T) {
 			_, _, tr := bucket(t, 2)
-			leave(t, tr)
+			leaveDuring(t, tr)
 			require.Equal(t, 2, passes(t, tr))
 		},
 	})
