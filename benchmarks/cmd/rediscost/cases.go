@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,7 +78,9 @@ func closed(r peer.Redis, callers int) kind {
 func count(ok bool, err error, passed, failed *atomic.Int64) {
 	switch {
 	case err != nil:
-		failed.Add(1)
+		if failed.Add(1) == 1 {
+			fmt.Fprintln(os.Stderr, "rediscost: the first error:", err)
+		}
 	case ok:
 		passed.Add(1)
 	}
