@@ -85,7 +85,7 @@ var faults = []fault{
 	{name: "memory full, noeviction", start: plain(), long: brief, begin: (*cell).fill, end: (*cell).empty},
 	{name: "memory full, allkeys-lru", start: plain(), begin: (*cell).evict}, // losses are counted
 	{name: "fail-over by Sentinel", start: sentinels, losses: 1, begin: (*cell).failOver},
-	{name: "the same, and the old master comes back as it was", start: sentinels, losses: 1, begin: (*cell).failOverAndBack},
+	{name: "fail-over by Sentinel, and the old master is back", start: sentinels, losses: 1, begin: (*cell).failOverAndBack},
 	{name: "a Cluster's master killed", start: clusters, losses: 1, begin: (*cell).killMaster},
 	{name: "a Cluster's slot moved", start: clusters, begin: (*cell).reshard},
 	{
