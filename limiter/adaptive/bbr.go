@@ -3,6 +3,7 @@ package adaptive
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // Constants of [BBR].
@@ -15,8 +16,10 @@ const (
 // time of 60, and three times the square root of that, for the number in flight varies by that much where requests come at
 // random. That bound is in force only while the CPU threshold is passed, or the delay threshold of the queue, or twice as
 // many requests are in flight and the processors are not known to be idle, and for one window after; otherwise the limit
-// grows by √L where it is binding, unless requests take longer than can be healthy or too many fail. A queue that was there
-// from the first window on is taken for service: choose a Fixed limit that is too low rather than too high.
+// grows by √L where it is binding, unless requests take longer than can be healthy or too many fail. Once in 60 windows in
+// which it is in force it is half of the estimate, for as long as a request takes: so the time without a queue is seen again. A
+// queue that was there from the first window on is taken for service until then: choose a Fixed limit that is too low rather than
+// too high.
 //
 // It needs no reading of the processors. It is for [Concurrency] alone.
 func BBR(t Thresholds) Law {
@@ -28,6 +31,7 @@ type bbr struct {
 	throughput recent // completed requests a second
 	fastest    recent // mean round-trip time, seconds
 	armed      bool
+	since      int // windows in which the bound was in force, since it was halved
 	why        Reason
 }
 
@@ -36,7 +40,7 @@ func (b *bbr) NeedsCPU() bool { return false }
 func (b *bbr) Reset() {
 	b.throughput.reset()
 	b.fastest.reset()
-	b.armed = false
+	b.armed, b.since = false, 0
 }
 
 // estimate is how many requests in flight keep the service busy; 0: not known. It never is less than 1, or a slow start
@@ -67,8 +71,20 @@ func (b *bbr) Update(cur float64, w Window, cpu Reading) (float64, Reason) {
 	default:
 		b.armed = false
 	}
+	if !b.armed && !was {
+		b.since = 0
+	}
 	switch {
 	case est > 0 && (b.armed || was):
+		// A bound that is in force for longer than times are remembered only sees times with a queue in them. They would become the
+		// least ones, and the bound rise and rise.
+		// So it is halved for as long as requests take, and what is measured then has waited less.
+		if b.since++; b.since >= fastestWindows {
+			if w.Span <= 0 || time.Duration(b.since-fastestWindows+1)*w.Span >= w.P90 {
+				b.since = 0
+			}
+			return est / 2, b.why
+		}
 		return est + 3*math.Sqrt(est), b.why
 	case ratioOf(float64(b.rtt(cur, &w)), float64(b.RTT)) > 1+edge:
 		return cur, ReasonRTT

@@ -146,9 +146,12 @@ func (g *governor) apply(now time.Time, w *sample, cpu Reading) {
 		g.fall(now, FallbackValue)
 		return
 	}
-	if next > g.cur {
+	switch {
+	case enough == nil && next >= g.cur:
+		next, why = g.cur, ReasonUnready
+	case next > g.cur:
 		switch {
-		case enough == nil || 2*seen.Measured < g.minSamples || seen.Measured < seen.Failed: // what went well is a reason to grow
+		case 2*seen.Measured < g.minSamples || seen.Measured < seen.Failed: // what went well is a reason to grow
 			next, why = g.cur, ReasonUnready
 		case 10*seen.Late > seen.Measured+seen.Late: // more than one in ten hangs, whoever is to blame
 			next, why = g.cur, ReasonRTT

@@ -242,6 +242,26 @@ func TestBBR(t *testing.T) {
 			require.Equal(t, k < 2, next < 100)
 		}
 	})
+	t.Run("half of the estimate once in sixty windows", func(t *testing.T) {
+		l := adaptive.BBR(thresholds)
+		for k := range 200 {
+			next, _ := l.Update(100, window(30, 200*ms), load(0.9))
+			want := 20 + 3*math.Sqrt(20)
+			if k%60 == 59 {
+				want = 10
+			}
+			require.InDelta(t, want, next, 1e-9, "window %d", k)
+		}
+		l.Reset()
+		for k := range 61 { // as long as a request takes
+			next, _ := l.Update(100, window(30, 1500*ms), load(0.9))
+			require.Equal(t, k >= 59, next < 100, "window %d", k)
+		}
+		for k := range 100 { // and not where it is in force only now and then
+			next, _ := l.Update(100, window(30, 1500*ms), load(map[bool]float64{true: 0.9, false: 0.1}[k%3 == 0]))
+			require.GreaterOrEqual(t, next, 100.0)
+		}
+	})
 	t.Run("the highest throughput of ten windows, the least time of sixty", func(t *testing.T) {
 		l := adaptive.BBR(thresholds)
 		l.Update(100, window(30, 100*ms), load(0.9))
