@@ -30,7 +30,7 @@ type Config struct {
 	// one for which the function returns [keyfunc.ErrSkip] is passed on as it is.
 	Key keyfunc.Func
 
-	// Limiter counts; a limit on Redis holds for all processes that share it. It stays yours.
+	// Limiter counts; a limit on Redis holds for all processes that share it. It needs a Limit or a Plan. It stays yours.
 	Limiter limiter.Limiter
 	// Limit is the number the partner has told, see the package comment for how it is kept; nil: none, answers alone are
 	// obeyed. It may change at any time.
@@ -179,6 +179,9 @@ func (c *Config) validate() error {
 	}
 	if c.Limiter == nil && (c.Limit != nil || c.Plan != nil) {
 		bad("a limit and no Limiter")
+	}
+	if c.Limiter != nil && c.Limit == nil && c.Plan == nil {
+		bad("a Limiter and neither Limit nor Plan, so it would limit nothing")
 	}
 	// Written so that NaN is refused too.
 	headroomGood := c.Headroom > 0 && c.Headroom <= 1

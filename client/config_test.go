@@ -41,6 +41,7 @@ func TestConfig(t *testing.T) {
 	for name, c := range map[string]client.Config{
 		"limit":                {Limit: limiter.PerSecond(0)},
 		"too long by headroom": {Limit: limiter.Per(1, 366*24*time.Hour)},
+		"no limit at all":      {Strict: true},
 		"far too long":         {Limit: limiter.Per(1, 366*24*time.Hour), Headroom: 1e-12},
 	} {
 		c.Base, c.Limiter = &partner{}, newMemory(t)
@@ -97,6 +98,7 @@ func TestRoutes(t *testing.T) {
 	for _, bad := range [][]string{{"GET"}, {"/{"}, {"/a", "/a"}} {
 		_, err := client.New(client.Config{Base: &partner{}, Key: client.Routes(bad...)})
 		require.ErrorIs(t, err, limiter.ErrInvalid, "%q", bad)
+		require.Equal(t, 1, strings.Count(err.Error(), "client: "), err)
 	}
 }
 

@@ -60,7 +60,7 @@ func Routes(patterns ...string) keyfunc.Func {
 func register(mux *http.ServeMux, pattern string) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("client: %w: Routes: %v", limiter.ErrInvalid, p)
+			err = fmt.Errorf("%w: Routes: %v", limiter.ErrInvalid, p)
 		}
 	}()
 	mux.Handle(pattern, http.NotFoundHandler())

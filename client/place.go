@@ -15,10 +15,10 @@ var errSubstitute = fmt.Errorf("%w: a fallback has decided", limiter.ErrUnavaila
 
 // unavailable is the cause where a store does not answer in time: what it says then may be the deadline alone.
 func unavailable(err error) error {
-	if !errors.Is(err, limiter.ErrUnavailable) && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
+	if errors.Is(err, limiter.ErrUnavailable) {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
 }
 
 // place takes one unit of the limit and returns when it may leave. back offers it back, or leaves it to the next one.
@@ -48,7 +48,7 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return at, back, ctx.Err()
-		case err != nil && !time.Now().Before(u.until):
+		case (errors.Is(err, limiter.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)) && !time.Now().Before(u.until):
 			return at, back, u.limited(ReasonUnavailable, 0, unavailable(err))
 		case errors.Is(err, limiter.ErrUnavailable) && !u.t.config.Strict:
 			at, err := u.share()
