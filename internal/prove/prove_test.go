@@ -28,6 +28,10 @@ var everywhere = map[string][]string{
 // Under every fault, in every mode: no more passes than docs/guarantees.md promises, nobody is refused that it says passes,
 // nothing that was taken is forgotten, decisions come back, and nothing is left behind.
 func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	atOnce(t)
 	var results []result
 	next := 0
 	for _, f := range faults {
@@ -42,13 +46,16 @@ func TestFaults(t *testing.T) {
 				continue
 			}
 			t.Run(f.name+"/"+mode, func(t *testing.T) {
+				atOnce(t)
 				c := &cell{t: t, fault: f, mode: mode, adapters: guards}
 				r := c.run()
 				t.Logf("%s; the longest answer took %v; decisions were back after %v", told(r.statuses), r.longest, r.back)
 				for _, what := range c.broken {
 					t.Error(what)
 				}
-				results = append(results, r)
+				if *whole {
+					results = append(results, r)
+				}
 			})
 		}
 	}
@@ -57,8 +64,19 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// atOnce: cells wait most of the time. Each is alone where its numbers are told.
+func atOnce(t *testing.T) {
+	if !*whole {
+		t.Parallel()
+	}
+}
+
 // A fleet whose guards count each by itself is found out: what is measured here can fail.
 func TestTheMeterFindsWhatIsNotPromised(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	atOnce(t)
 	c := &cell{t: t, fault: fault{start: plain(), begin: func(*cell) {}, long: brief}, mode: alone, adapters: []string{"net/http", "gin"}}
 	c.run()
 	require.NotEmpty(t, c.broken)
