@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/felixge/httpsnoop"
@@ -194,7 +195,15 @@ func (v *visit) leaveOne(a *active, now time.Time, r limiter.Result) {
 // further out such a request never came: whether the service is well, a refusal does not tell, and neither does its time.
 const answeredMark = "X-Ratelimit-Answered"
 
-func (v *visit) answers() { v.w.Header()[answeredMark] = noLine }
+func (v *visit) answers() {
+	if controllers.Load() {
+		v.w.Header()[answeredMark] = noLine
+	}
+}
+
+// controllers says that some guard of the process has had a policy with a controller. Without one nobody reads the mark, and
+// the fields of a refusal fit a small map.
+var controllers atomic.Bool
 
 // answeredFurtherIn reports whether another stage has answered the request.
 func (v *visit) answeredFurtherIn() bool {

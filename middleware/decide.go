@@ -40,7 +40,7 @@ func (v *visit) ask() outcome {
 	if v.stage.adaptive {
 		v.began = v.now
 	}
-	if out == passes {
+	if out == passes && v.stage.bounded {
 		out = v.enterInFlight()
 	}
 	if out == passes {
@@ -105,6 +105,11 @@ func (v *visit) limits() outcome {
 	for k := range v.active {
 		a := &v.active[k]
 		if a.err != nil {
+			continue
+		}
+		if a.plain {
+			a.id = a.span.In(v.text)
+			a.key, a.cost, a.nominal, a.limit = limiter.Key{Space: a.space, ID: a.id}, 1, a.fixed, &a.fixed.limit
 			continue
 		}
 		if a.err = v.limitOf(a, v.text); a.err == nil {

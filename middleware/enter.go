@@ -119,6 +119,13 @@ const (
 
 // pick finds the policies that apply.
 func (v *visit) pick() bool {
+	if st := v.stage; st.always {
+		v.active = slices.Grow(v.active, len(st.policies))[:len(st.policies)]
+		for k, p := range st.policies {
+			v.active[k].begin(p, nil)
+		}
+		return true
+	}
 	m := &v.stage.matcher
 	v.host = m.look(&v.req, v.entry.Framework, v.hits)
 	if exempt := &m.rules[v.stage.exempt]; !exempt.empty {
@@ -146,13 +153,16 @@ func (v *visit) pickOne(p *policy) {
 		yes = !no
 	}
 	if yes || err != nil {
-		// In place, for an element is large.
 		n := len(v.active)
 		v.active = slices.Grow(v.active, 1)[:n+1]
-		a := &v.active[n]
-		*a = active{}
-		a.policy, a.take, a.twin, a.bound, a.err = p, -1, -1, -1, err
+		v.active[n].begin(p, err)
 	}
+}
+
+// begin is in place, for an element is large.
+func (a *active) begin(p *policy, err error) {
+	*a = active{}
+	a.policy, a.take, a.twin, a.bound, a.err = p, -1, -1, -1, err
 }
 
 // meant reports whether rule k matches the request. Only a predicate of the user can panic, so only it is guarded.
@@ -166,6 +176,13 @@ func (v *visit) meant(p *policy, k int) (yes bool, err error) {
 
 // writeHeaders tells the client of the policies, in configuration order.
 func (v *visit) writeHeaders() {
+	if v.tell(); len(v.items) > 0 {
+		v.stage.settings.renderer.WriteHeaders(v.w.Header(), v.r, v.now, v.items)
+	}
+}
+
+// tell collects what is told of the policies.
+func (v *visit) tell() {
 	v.told = true
 	for k := range v.active {
 		a := &v.active[k]
@@ -173,21 +190,25 @@ func (v *visit) writeHeaders() {
 			continue
 		}
 		if a.nominal != nil && a.err == nil {
-			item := response.Item{Policy: a.nominal.policy, Set: a.set, Violated: a.violated && !a.waived, Partition: a.partition}
-			if a.decided {
+			item := v.item(a)
+			if item.Policy, item.Violated = a.nominal.policy, a.violated && !a.waived; a.decided {
 				item.Decision = v.decision(a)
 			}
-			v.items = append(v.items, item)
 		}
 		if a.bound >= 0 {
-			v.items = append(v.items, response.Item{
-				Policy: a.inflight, Set: a.set, Violated: a.full, Decision: &v.bounds[a.bound], Partition: a.partition,
-			})
+			item := v.item(a)
+			item.Policy, item.Violated, item.Decision = a.inflight, a.full, &v.bounds[a.bound]
 		}
 	}
-	if len(v.items) > 0 {
-		v.stage.settings.renderer.WriteHeaders(v.w.Header(), v.r, v.now, v.items)
-	}
+}
+
+// item adds what is told of a policy, in place.
+func (v *visit) item(a *active) *response.Item {
+	n := len(v.items)
+	v.items = slices.Grow(v.items, 1)[:n+1]
+	x := &v.items[n]
+	x.Decision, x.Partition, x.Set = nil, a.partition, a.set
+	return x
 }
 
 // delay returns how long the request has to be held for its place.
@@ -225,6 +246,10 @@ func (v *visit) stopWaiting() {
 // pass hands the request on.
 func (v *visit) pass() Pass {
 	p := Pass{next: true, w: v.w, r: v.r}
+	if !v.stage.settles && !v.open {
+		v.done()
+		return p
+	}
 	if v.open || v.degraded != nil {
 		p.r = v.r.WithContext(v.context())
 	}
@@ -278,6 +303,9 @@ func (v *visit) record(a *active, x degrade.Recorder, p *Pass) (err error) {
 
 // release frees what is held while the request is served, which ended with r.
 func (v *visit) release(r limiter.Result) {
+	if !v.stage.bounded {
+		return
+	}
 	if v.stage.adaptive {
 		v.leaveAdaptive(r)
 	}

@@ -49,7 +49,7 @@ func (v *visit) observe() {
 	}
 	defer v.guard.watch.contain()
 	var e limiter.Event // on the stack, where writing it costs no barrier
-	v.tell(&e)
+	v.report(&e)
 }
 
 // observeRefused reports the decisions of a refused request, and which policies refused it and why.
@@ -59,7 +59,7 @@ func (v *visit) observeRefused(out outcome) {
 	}
 	defer v.guard.watch.contain()
 	var e limiter.Event
-	v.tell(&e)
+	v.report(&e)
 	e.Kind, e.N, e.Outcome = limiter.EventRejected, 0, limiter.OutcomeAllowed
 	for k := range v.active {
 		a := &v.active[k]
@@ -75,8 +75,8 @@ func (v *visit) observeRefused(out outcome) {
 	}
 }
 
-// tell is observe with an event to write in, and leaves it with the fields of decisions.
-func (v *visit) tell(e *limiter.Event) {
+// report is observe with an event to write in, and leaves it with the fields of decisions.
+func (v *visit) report(e *limiter.Event) {
 	ctx := v.r.Context()
 	e.Context, e.Time = ctx, v.now
 	if err := v.req.Fallback(); err != nil {

@@ -19,10 +19,15 @@ func (v *visit) refuse(out outcome) Pass {
 	if h := v.w.Header(); len(h) > 0 {
 		v.untellDegraded(h)
 	}
+	v.answers()
+	if out == limited && !v.told && !v.answer.readOnly && !v.entry.Defer {
+		v.tell()
+		v.stage.settings.renderer.WriteRefusal(v.w, v.r, v.items, v.refusal(out))
+		return Pass{}
+	}
 	if out == limited && !v.told {
 		v.writeHeaders()
 	}
-	v.answers()
 	if v.answer.readOnly {
 		v.tellDegraded(v.w.Header(), degrade.ModeReadOnly)
 		v.observeDegraded(degrade.ModeReadOnly, v.refusal(out).Status(), 0)

@@ -42,6 +42,7 @@ type stage struct {
 	shadows  bool // some policy is a shadow
 	gated    bool // some policy has a degrade.Gate
 	adaptive bool // some policy has a controller
+	traits
 
 	keepsNoKey bool // all stores are forgetful, and no policy has a callback or a bound that keys are given to
 }
@@ -75,6 +76,7 @@ type policy struct {
 	observer limiter.Observer // of the guard, for this policy
 	unbind   func()           // nil: none
 	fixed    *toldLimit       // the limit of every request, where it is a plain one; nil: ask
+	plain    bool             // nothing of the user's is asked for what to take: one unit of fixed
 }
 
 // told caches what responses tell of a policy by nominal limit: constant texts, rendered once.
@@ -205,6 +207,12 @@ func (c *core) compile(set *settings, policies []Policy) (*snapshot, error) {
 	for _, p := range s.policies {
 		p.state = c.states.of(p)
 	}
+	for _, st := range s.stages {
+		st.traits = st.find()
+		if st.adaptive {
+			controllers.Store(true)
+		}
+	}
 	return s, nil
 }
 
@@ -257,6 +265,7 @@ func (s *settings) check(p *policy, bad func(string, ...any)) {
 		}
 		if _, plain := p.Limit.(limiter.Limit); plain && p.Plan == nil {
 			p.fixed = told
+			p.plain = p.Adaptive == nil && p.StoreKey == nil && p.Cost == nil && p.Partition == nil && len(p.Adjust) == 0
 		}
 		p.queue = l.Algorithm == limiter.LeakyBucket
 		if p.MaxDelay > 0 && l.Algorithm != limiter.LeakyBucket && p.Plan == nil {

@@ -11,6 +11,16 @@ import (
 // take asks the limiters, local ones first and the one with a queue last, as a place in a queue cannot be given back.
 // Shadow policies that have to be asked apart follow, when nothing can be refused any more.
 func (v *visit) take() outcome {
+	if v.stage.simple && !v.look {
+		if v.gatherSimple(); len(v.takes) == 0 {
+			return passes
+		}
+		out, closed := v.askFrom(0, 0, 0)
+		if closed {
+			return unavailable
+		}
+		return out
+	}
 	queue, out := v.plan()
 	if out != passes {
 		return out
@@ -38,36 +48,11 @@ func (v *visit) take() outcome {
 		if len(v.takes) == from {
 			continue
 		}
-		ok, err := v.askStore(store, from)
-		if err != nil && shadows > from && shadows < len(v.takes) && malformed(err) {
-			// Perhaps only what a shadow policy asks for cannot be decided, and that must not refuse anybody. Nothing has
-			// been taken.
-			v.undecided(shadows, err)
-			v.forget(shadows)
-			ok, err = v.askStore(store, from)
-		}
-		switch {
-		case err == nil:
-			v.decided(from)
-			if !ok && !v.look {
-				v.refused(from)
-				v.giveBack(from)
-				return limited
-			}
-			if v.stage.gated && !v.look && !v.leavesReserves(from) {
-				v.giveBack(len(v.takes))
-				return limited
-			}
-		case isContext(v.r.Context(), err):
-			v.giveBack(from)
-			return canceled
-		default:
-			if out := v.undecided(from, err); out == broken {
-				v.giveBack(from)
-				return out
-			} else if out == unavailable {
-				open = false
-			}
+		switch out, closed := v.askFrom(store, from, shadows); {
+		case out != passes:
+			return out
+		case closed:
+			open = false
 		}
 	}
 	if !open {
@@ -75,6 +60,54 @@ func (v *visit) take() outcome {
 		return unavailable
 	}
 	return passes
+}
+
+// gatherSimple is what the rounds gather where all policies take the same way.
+func (v *visit) gatherSimple() {
+	v.takes = slices.Grow(v.takes, len(v.active))[:len(v.active)]
+	for k := range v.active {
+		a, t := &v.active[k], &v.takes[k]
+		a.take = k
+		t.Decision = limiter.Decision{}
+		t.Key, t.Limit, t.N, t.MaxDelay, t.Shadow, t.NoCache = a.key, *a.limit, 1, 0, false, false
+	}
+}
+
+// askFrom lets a store decide the takes from from on, of which those from shadows on are of shadow policies. closed: the
+// store is away, and a policy fails closed.
+func (v *visit) askFrom(store, from, shadows int) (out outcome, closed bool) {
+	ok, err := v.askStore(store, from)
+	if err != nil && shadows > from && shadows < len(v.takes) && malformed(err) {
+		// Perhaps only what a shadow policy asks for cannot be decided, and that must not refuse anybody. Nothing has
+		// been taken.
+		v.undecided(shadows, err)
+		v.forget(shadows)
+		ok, err = v.askStore(store, from)
+	}
+	switch {
+	case err == nil:
+		v.decided(from)
+		if !ok && !v.look {
+			v.refused(from)
+			v.giveBack(from)
+			return limited, false
+		}
+		if v.stage.gated && !v.look && !v.leavesReserves(from) {
+			v.giveBack(len(v.takes))
+			return limited, false
+		}
+	case isContext(v.r.Context(), err):
+		v.giveBack(from)
+		return canceled, false
+	default:
+		if out := v.undecided(from, err); out == broken {
+			v.giveBack(from)
+			return out, false
+		} else if out == unavailable {
+			return passes, true
+		}
+	}
+	return passes, false
 }
 
 // forget drops the takes from from on.
@@ -128,11 +161,6 @@ func (v *visit) local(a *active) {
 	if a.violated = !v.takes[a.take].Decision.Allowed; a.violated {
 		a.adaptive = v.passesNominal(a)
 	}
-}
-
-// isStateless reports whether l is one of the two limits that keep no state; they have no rate.
-func isStateless(l *limiter.Limit) bool {
-	return l.Rate == 0 && (*l == limiter.Unlimited || *l == limiter.DenyAll)
 }
 
 // stateless decides a limit that keeps no state.

@@ -49,9 +49,13 @@ func (t *numbers) line(n int64) []string {
 
 var counts, instants numbers
 
-// countLine is n units, bytes or seconds as a header value.
-func countLine(n int64) []string {
-	if uint64(n) < near {
+// countLine is a number of bytes or seconds as a header value.
+func countLine(n int64) []string { return leftLine(n, 0) }
+
+// leftLine is what is left of a quota as a header value. Most often that is little of a small one, or nearly all of a large
+// one.
+func leftLine(n, quota int64) []string {
+	if uint64(n) < near || uint64(quota-n) < near {
 		return counts.line(n)
 	}
 	return newValue(n).line[:]

@@ -26,7 +26,7 @@ func (x *Renderer) writeOne(h http.Header, now time.Time, it *Item) bool {
 		h[keyRetry] = countLine(x.waitSeconds(wait))
 	}
 	h[keyXLimit] = p.limit
-	h[keyXRemaining] = countLine(min(max(int64(d.Remaining), 0), p.quota))
+	h[keyXRemaining] = leftLine(min(max(int64(d.Remaining), 0), p.quota), p.quota)
 	h[keyXReset] = instantLine(now, ceilEpoch(now, reset))
 	return true
 }
