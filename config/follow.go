@@ -47,6 +47,7 @@ type Status struct {
 	Hash     string    // of its bytes
 	Loaded   time.Time // when it came into force
 	Warnings Findings  // about it
+	Changes  []Change  // what it changed in the one before; empty for the first
 	// Err is why what the source has now is not in force; nil: it is.
 	Err     error
 	Checked time.Time // when the source was last asked
@@ -369,9 +370,13 @@ func (f *Follower) show(doc *Document) *Document {
 func (f *Follower) force(v version, old *Document) {
 	now := time.Now()
 	warnings := v.findings.Warnings()
+	var changes []Change
+	if old != nil {
+		changes = Diff(old, v.doc)
+	}
 	f.mu.Lock()
 	f.status.Document, f.status.Hash, f.status.Loaded, f.status.Warnings = v.doc, v.hash, now, warnings
-	f.status.Err, f.status.Checked = nil, now
+	f.status.Changes, f.status.Err, f.status.Checked = changes, nil, now
 	f.mu.Unlock()
 	f.refused, f.refusal, f.away = "", nil, false
 	f.report(limiter.ReasonOK, v.hash, nil)
@@ -382,7 +387,6 @@ func (f *Follower) force(v version, old *Document) {
 		f.log.Info("spillway: a policy document is in force", "source", f.name, "hash", v.hash, "policies", len(v.doc.Policies))
 		return
 	}
-	changes := Diff(old, v.doc)
 	texts := make([]string, 0, maxChanges+1)
 	for k, c := range changes {
 		if k == maxChanges {

@@ -21,6 +21,8 @@ import (
 	"github.com/spillway-go/spillway/adapters/stdhttp"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
+	"github.com/spillway-go/spillway/observe"
+	"github.com/spillway-go/spillway/observe/live"
 	"github.com/spillway-go/spillway/response"
 )
 
@@ -60,14 +62,16 @@ func demo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	failed := make(chan error, len(servers))
 	for _, s := range servers {
-		guard, err := demoGuard(stderr)
+		handler, page, err := s.guarded(stderr)
 		if err != nil {
 			closeAll(servers)
 			return err
 		}
+		defer page.Close()
 		s.server = &http.Server{
-			Handler: s.build(guard), ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(stderr, "", log.LstdFlags),
+			Handler: handler, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(stderr, "", log.LstdFlags),
 		}
+		s.server.RegisterOnShutdown(page.Close) // its streams do not end by themselves
 		go func() { failed <- s.server.Serve(s.listener) }()
 	}
 	explain(stdout, servers)
@@ -100,9 +104,35 @@ func closeAll(servers []*demoServer) {
 	}
 }
 
+// livePath is where each server shows what its guard does.
+const livePath = "/live/"
+
+// guarded is the handler of one server: its guard, and beside it a page that shows it.
+func (s *demoServer) guarded(stderr io.Writer) (http.Handler, *live.Page, error) {
+	top, err := observe.NewTop(observe.TopConfig{})
+	if err != nil {
+		return nil, nil, err
+	}
+	page, err := live.New(live.Config{Title: "spillway demo, " + s.framework, Top: top}) // for this machine alone
+	if err != nil {
+		return nil, nil, err
+	}
+	guard, err := demoGuard(observe.Tee(page, top), stderr)
+	if err != nil {
+		page.Close()
+		return nil, nil, err
+	}
+	page.Watch(guard, nil)
+	mux := http.NewServeMux()
+	mux.Handle("/", s.build(guard))
+	mux.Handle(livePath, page)
+	return mux, page, nil
+}
+
 // demoGuard is the guard of one server, with a memory store of its own.
-func demoGuard(stderr io.Writer) (*spillway.Guard, error) {
+func demoGuard(watch limiter.Observer, stderr io.Writer) (*spillway.Guard, error) {
 	return spillway.New(spillway.Config{
+		Observer: watch,
 		Response: response.Options{Headers: response.Both},
 		Logger:   slog.New(slog.NewTextHandler(stderr, nil)),
 		Policies: []spillway.Policy{
@@ -166,6 +196,8 @@ func explain(w io.Writer, servers []*demoServer) {
 	}
 	first := servers[0].listener.Addr()
 	fmt.Fprintf(w, `
+Watch, in a browser on this machine: http://%[1]s%[2]s (each has its own)
+
 Try (each works on all three):
 
   # 5 per 10 s per client, one more every 2 s: the sixth in a row is a 429 with Retry-After
@@ -178,5 +210,5 @@ Try (each works on all three):
   for i in 1 2 3 4 5 6 7 8 9 10; do curl -s http://%[1]s/paced & done; wait
 
 Stop with Ctrl-C.
-`, first)
+`, first, livePath)
 }

@@ -146,6 +146,30 @@ func TestDemoPacesTheLeakyBucket(t *testing.T) {
 	require.GreaterOrEqual(t, last.Sub(first), 900*time.Millisecond)
 }
 
+// Each server shows its own guard, to this machine.
+func TestDemoShowsItself(t *testing.T) {
+	for _, base := range startDemo(t) {
+		res, body := get(t, base+"/live/")
+		require.Equal(t, http.StatusOK, res.StatusCode)
+		require.Contains(t, body, "Policies")
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/live/events", http.NoBody)
+		require.NoError(t, err)
+		res, err = http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.Equal(t, "text/event-stream; charset=utf-8", res.Header.Get("Content-Type"))
+		first := make([]byte, 2048)
+		n, err := io.ReadFull(res.Body, first)
+		require.NoError(t, err, "%s", first[:n])
+		require.Contains(t, string(first), `"name":"hello"`)
+		require.NoError(t, res.Body.Close())
+		req.Host = "evil.example"
+		res, err = http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, http.StatusForbidden, res.StatusCode)
+	}
+}
+
 func TestDemoNamesTheFlagOfABusyPort(t *testing.T) {
 	busy, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -16,13 +16,14 @@ import (
 
 	"github.com/spillway-go/spillway/config"
 	"github.com/spillway-go/spillway/observe"
+	"github.com/spillway-go/spillway/observe/live"
 )
 
 // adminHandler shows the state of the process to those who run it. It changes nothing.
-func adminHandler(f *config.Follower, registry *prometheus.Registry, top *observe.Top, profiles bool) http.Handler {
+func adminHandler(f *config.Follower, registry *prometheus.Registry, top *observe.Top, page *live.Page, profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, "/healthz   alive\n/document  the policies in force\n/status    where they come from, and what is wrong with the next\n"+
+		fmt.Fprint(w, "/live/     all of it in a browser, while it happens\n/healthz   alive\n/document  the policies in force\n/status    where they come from, and what is wrong with the next\n"+
 			"/metrics   for Prometheus\n/top       who is refused most, and who is near a limit (hashed)\n")
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -39,6 +40,7 @@ func adminHandler(f *config.Follower, registry *prometheus.Registry, top *observ
 		out := map[string]any{
 			"source": s.Source, "hash": s.Hash, "loaded": s.Loaded.UTC(), "checked": s.Checked.UTC(),
 			"warnings": append(config.Findings{}, s.Warnings...), "policies": f.Guard().Policies(),
+			"changes": append([]config.Change{}, s.Changes...),
 		}
 		if s.Err != nil {
 			out["error"] = s.Err.Error()
@@ -49,6 +51,7 @@ func adminHandler(f *config.Follower, registry *prometheus.Registry, top *observ
 	mux.HandleFunc("GET /top", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]any{"refused": top.Refused(shown), "near": top.Near(shown)})
 	})
+	mux.Handle("/live/", page)
 	if profiles { // not the command line, which may hold a secret
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -78,6 +81,22 @@ func isLocalName(host string) bool {
 	host = strings.ToLower(strings.Trim(host, "[]"))
 	_, err := netip.ParseAddr(host)
 	return err == nil || host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// liveStatus is what a page shows of where the policies come from.
+func liveStatus(f *config.Follower) live.Status {
+	s := f.Status()
+	out := live.Status{Source: s.Source, Hash: s.Hash, Loaded: s.Loaded, Checked: s.Checked}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	for _, c := range s.Changes {
+		out.Changes = append(out.Changes, c.String())
+	}
+	for _, w := range s.Warnings {
+		out.Warnings = append(out.Warnings, w.String())
+	}
+	return out
 }
 
 // shown is how many keys /top shows.

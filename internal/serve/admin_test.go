@@ -27,7 +27,7 @@ policies:
 	require.Equal(t, 429, res.StatusCode)
 
 	for path, words := range map[string][]string{
-		"/":         {"/healthz", "/document", "/status", "/metrics", "/top"},
+		"/":         {"/healthz", "/document", "/status", "/metrics", "/top", "/live/"},
 		"/healthz":  {"ok\n"},
 		"/document": {"# from file:", "version: 1\n", "name: all", "(redacted)"},
 		"/status":   {`"policies": [`, `"all"`, `"source": "file:`, `"warnings": `},

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-go/spillway/config"
 	"github.com/spillway-go/spillway/config/stores"
 	"github.com/spillway-go/spillway/observe"
+	"github.com/spillway-go/spillway/observe/live"
 	"github.com/spillway-go/spillway/observe/prom"
 )
 
@@ -34,6 +35,12 @@ type options struct {
 	drain, start          time.Duration
 	keepHost, pprof       bool
 	files                 string
+}
+
+// title is what the page is called: by what is served.
+func (o *options) title() string {
+	host := o.upstream.Host
+	return host[:min(len(host), 60)]
 }
 
 const usage = `usage: spillway serve -config WHERE -upstream URL [flags]
@@ -55,7 +62,7 @@ func parse(args []string, stderr io.Writer, sources Sources) (*options, error) {
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`host:port` to serve on")
 	flags.StringVar(&upstream, "upstream", "", "`URL` of the service behind")
 	flags.BoolVar(&o.keepHost, "keep-host", false, "send the upstream the Host that the client has sent, instead of its own")
-	flags.StringVar(&o.admin, "admin", "", "`host:port` of health, metrics and the running document; a port alone is on loopback; empty: none")
+	flags.StringVar(&o.admin, "admin", "", "`host:port` of health, metrics, the running document and a page that shows all of it live; a port alone is on loopback; empty: none")
 	flags.Var(&o.names, "name", "a name that the document uses and where it is found, as `tenant=header:X-Tenant`; may be repeated")
 	flags.StringVar(&o.files, "files", "", "`folder` of the files that contents of static name; empty: none may be named")
 	flags.DurationVar(&o.drain, "drain", 10*time.Second, "how long requests in service may take once told to stop")
@@ -125,6 +132,15 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, sources S
 		return err
 	}
 	watch := observe.Tee(metrics, top)
+	var page *live.Page
+	if o.admin != "" {
+		// Who reaches the admin address may look; onlyLocalNames keeps pages of others out.
+		if page, err = live.New(live.Config{Title: o.title(), Top: top, Authorize: func(*http.Request) bool { return true }}); err != nil {
+			return err
+		}
+		defer page.Close()
+		watch = observe.Tee(watch, page)
+	}
 	limiters := stores.New(stores.Config{Observer: watch, Logger: log})
 	defer func() { _ = limiters.Close() }()
 	deps := o.names.Deps()
@@ -150,11 +166,15 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, sources S
 	}
 	servers := []*http.Server{newServer(newProxy(o.upstream, o.keepHost, follower, log), log)}
 	if listeners.admin != nil {
-		servers = append(servers, newServer(adminHandler(follower, registry, top, o.pprof), log))
+		page.Watch(follower.Guard(), func() live.Status { return liveStatus(follower) })
+		admin := newServer(adminHandler(follower, registry, top, page, o.pprof), log)
+		admin.RegisterOnShutdown(page.Close) // its streams end with it, and not by themselves
+		servers = append(servers, admin)
 	}
 	fmt.Fprintf(stdout, "serving %s on http://%s\n", o.upstream, listeners.public.Addr())
 	if listeners.admin != nil {
 		fmt.Fprintf(stdout, "admin on http://%s\n", listeners.admin.Addr())
+		fmt.Fprintf(stdout, "watch it at http://%s/live/\n", listeners.admin.Addr())
 	}
 	return run(ctx, o.drain, follower, servers, listeners, stdout, log)
 }

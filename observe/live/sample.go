@@ -172,6 +172,7 @@ func (s *sampler) policy(t *tick, p *policy, order int, now time.Time, elapsed f
 	if is.Undecided-is.Closed > v.was.Undecided-v.was.Closed && v.seen.OnStoreError == middleware.FailOpen {
 		v.open = now
 	}
+	would := since(is.Shadow, v.was.Shadow)
 	v.was = is
 	v.series.put(s.n, rates)
 	s.remaining(p)
@@ -193,6 +194,7 @@ func (s *sampler) policy(t *tick, p *policy, order int, now time.Time, elapsed f
 	for k := range rates {
 		row.Rates[k] = tenth(float64(rates[k]))
 	}
+	row.Rates[kinds] = tenth(float64(would))
 	row.Median = median(row.Left)
 	var promise string
 	row.Bound, promise = p.promise(now, is)

@@ -40,7 +40,7 @@ type tick struct {
 // row is what moves of a policy.
 type row struct {
 	ID     int        `json:"i"`
-	Rates  [3]float64 `json:"r"`           // allowed, refused, degraded a second
+	Rates  [4]float64 `json:"r"`           // allowed, refused, degraded a second; would be refused (shadow)
 	Sums   [5]uint64  `json:"s"`           // allowed, refused, degraded, would be refused (shadow), undecided
 	Flight int        `json:"f"`           // in flight
 	Left   []int      `json:"l,omitempty"` // percent of decisions by what is left of the quota, in tenths from none; empty: no decision

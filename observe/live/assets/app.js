@@ -35,8 +35,8 @@ function state(s) {
 function tiles(total, latency) {
   kinds.forEach((k, i) => text($("now-" + k), number(total[i])));
   const busy = $("figure-store").hidden === false;
-  text($("now-store"), busy ? (latency[1] ? number(latency[1]) : "–") : "none");
-  text($("now-store-unit"), busy ? "ms" : "shared");
+  text($("now-store"), busy && latency[1] ? number(latency[1]) : "–");
+  text($("now-store-unit"), busy ? "ms" : "all in memory");
   text($("now-policies"), String(table.policies.size));
   const hot = [...table.policies.values()].filter((p) => p.row.r[1] + p.row.r[2] > 0).length;
   text($("now-limited"), hot ? `${hot} at their limit` : "");
@@ -54,8 +54,9 @@ function stores(rows) {
     const is = memory ? `${r.keys.toLocaleString("en")} keys` + (r.shared ? `, ${r.shared.toLocaleString("en")} takes on shared cells` : "")
       : [r.breaker ? "breaker " + r.breaker : "", r.failed ? "failing: " + r.cause : ""].filter(Boolean).join(", ") || "answers";
     const bad = !memory && (r.failed > 0 || (r.breaker && r.breaker !== "closed"));
-    const cells = memory ? ["", "", "", ""] : [number(r.calls), number(r.failed), number(r.p50), number(r.p99)];
-    return el("tr", {}, el("td", {}, r.name || (memory ? "memory" : "store")), el("td", bad ? { class: "hot" } : {}, is), ...cells.map((c) => el("td", { class: "num" }, c)));
+    const cells = memory ? [] : [number(r.calls), number(r.failed), number(r.p50), number(r.p99)];
+    const wide = memory ? { colspan: "5" } : bad ? { class: "hot" } : {};
+    return el("tr", {}, el("td", {}, r.name || (memory ? "memory" : "store")), el("td", wide, is), ...cells.map((c) => el("td", { class: "num" }, c)));
   }));
 }
 
@@ -66,7 +67,7 @@ function texts(box, list, items) {
 
 function configuration(d) {
   const facts = [
-    ["Source", d.source || "set by the program"], ["Version", d.hash], ["In force since", d.loaded ? new Date(d.loaded * 1000).toLocaleString("en-GB") : ""],
+    ["Source", d.source || "set by the program"], ["Version", d.hash], ["In force since", d.loaded ? new Date(d.loaded * 1000).toLocaleString("sv-SE") : ""],
     ["Reloads", d.applied || d.refused ? `${d.applied} applied, ${d.refused} refused` : ""],
   ].filter(([, v]) => v);
   $("document").replaceChildren(...facts.flatMap(([k, v]) => [el("dt", {}, k), el("dd", k === "Version" ? { class: "mono" } : {}, v)]));

@@ -106,7 +106,7 @@ export class Chart {
     this.plot = new uPlot({
       width: Math.max(this.box.clientWidth, 100), height: 150, series: [{ value: (u, v) => v == null ? "–" : clockTime(v) }, ...series], axes: axes(),
       scales: { x: { time: true }, y: { range: (u, low, high) => [0, Math.max(1, high) * 1.05] } },
-      cursor: { drag: { x: false, y: false }, y: false, points: { show: false } }, padding: [6, 8, 0, 0],
+      cursor: { drag: { x: false, y: false }, y: false, points: { show: false } }, hooks: { setCursor: [() => this.tell()] }, padding: [6, 8, 0, 0],
     }, this.data(), this.box);
     const canvas = this.box.querySelector("canvas");
     canvas.setAttribute("role", "img");
@@ -129,6 +129,12 @@ export class Chart {
     this.times = times;
     this.raw = raw;
     this.plot.setData(this.data());
+    this.tell();
+  }
+
+  // tell shows the newest numbers where nobody points at others.
+  tell() {
+    if (this.times?.length && this.plot.cursor.idx == null) this.plot.setLegend({ idx: this.times.length - 1 });
   }
 
   resize() {

@@ -79,7 +79,7 @@ class Policy {
 
   update() {
     const row = this.row;
-    row.r.forEach((v, k) => text(this.rates[k], number(v)));
+    kinds.forEach((_, k) => text(this.rates[k], k === 1 && this.about.shadow ? `would: ${number(row.r[3])}` : number(row.r[k])));
     this.rates[1].classList.toggle("hot", row.r[1] > 0);
     text(this.left, row.l?.length ? row.m + " %" : "–");
     text(this.over, over(row));
@@ -140,7 +140,7 @@ class Policy {
       ["In flight", a.flight_of || r.f ? r.f + (a.flight_of ? `, at most ${a.flight_of} for each key` : "") : ""],
       ["Decided in", (a.via || []).map((v) => v.replace("_", " ")).join(", ")],
       ["Refused for", (a.reasons || []).map((v) => v.replace("_", " ")).join(", ")],
-      ["Without a store", a.closed ? "requests are refused" : "requests pass"],
+      ["Without a store", !r.s[4] && (a.via || []).every((v) => v === "memory") ? "" : a.closed ? "requests are refused" : "requests pass"],
       ["Leases", a.leases || ""],
       ["Over / bound", `${over(r)} units, ${r.k} ${r.k === 1 ? "key" : "keys"} measured since ${clockTime(a.since)}`],
       ["Bound", a.promise],
