@@ -20,6 +20,7 @@ type rig struct {
 	clock    *redistest.Clock
 	sentinel *redistest.Sentinel
 	cluster  *redistest.Cluster
+	split    bool // the first guard alone is behind the proxy
 }
 
 // fault is what happens under load. begin and end may wait.
@@ -35,7 +36,8 @@ type fault struct {
 	jump     time.Duration // of the store's clock, ahead
 	setBack  bool          // at the beginning: what a key had earned since its last take is lost with the clock it was earned by
 	restarts int           // of a guard process: a share each
-	absent   int           // guards that are gone for good or for a time: what they held is lost until its lease ends
+	absent   int           // guards that are killed
+	burnt    bool          // a guard's leases end without a word: nobody knows what of them was spent
 }
 
 func plain(args ...string) func(*testing.T) rig {
@@ -48,6 +50,12 @@ var durable = plain("--appendonly", "yes", "--appendfsync", "everysec")
 func proxied(t *testing.T) rig {
 	s := redistest.Start(t)
 	return rig{server: s, proxy: redistest.StartProxy(t, s.Addr())}
+}
+
+func split(t *testing.T) rig {
+	r := proxied(t)
+	r.split = true
+	return r
 }
 
 func clocked(t *testing.T) rig {
@@ -82,6 +90,14 @@ var faults = []fault{
 		name: "cut in the middle of each reply", start: proxied, long: brief,
 		begin: func(c *cell) { c.proxy.CutReply() }, end: func(c *cell) { c.proxy.Pass() },
 	},
+	{
+		name: "a partition: one guard cut off", start: split, long: brief, burnt: true,
+		begin: func(c *cell) { c.proxy.Silent() },
+		end: func(c *cell) {
+			c.proxy.Pass()
+			c.proxy.CutAll() // what has lost something stays silent
+		},
+	},
 	{name: "memory full, noeviction", start: plain(), long: brief, begin: (*cell).fill, end: (*cell).empty},
 	{name: "memory full, allkeys-lru", start: plain(), begin: (*cell).evict}, // losses are counted
 	{name: "fail-over by Sentinel", start: sentinels, losses: 1, begin: (*cell).failOver},
@@ -98,7 +114,11 @@ var faults = []fault{
 	},
 	{name: "scripts flushed", start: plain(), begin: (*cell).flushScripts},
 	{
-		name: "a guard killed, started again", start: plain(), absent: 1, restarts: 1,
+		name: "a guard paused, longer than leases live", start: plain(), long: brief, burnt: true,
+		begin: func(c *cell) { c.guards[0].signal(c.t, "STOP") }, end: func(c *cell) { c.guards[0].signal(c.t, "CONT") },
+	},
+	{
+		name: "a guard killed, started again", start: plain(), absent: 1, restarts: 1, burnt: true,
 		begin: func(c *cell) {
 			c.killGuard()
 			pause(brief / 3)
@@ -106,7 +126,7 @@ var faults = []fault{
 		},
 	},
 	{
-		name: "Redis killed, append-only file, and a guard in the outage", start: durable, absent: 1, restarts: 1,
+		name: "Redis killed, append-only file, and a guard in the outage", start: durable, absent: 1, restarts: 1, burnt: true,
 		begin: func(c *cell) {
 			c.server.Kill()
 			pause(brief / 2)
@@ -122,13 +142,13 @@ func sentinels(t *testing.T) rig { return rig{sentinel: redistest.StartSentinel(
 func clusters(t *testing.T) rig  { return rig{cluster: redistest.StartCluster(t)} }
 
 // setup is what leads a guard to the store.
-func (r rig) setup() setup {
+func (r rig) setup(guard int) setup {
 	switch {
 	case r.sentinel != nil:
 		return setup{Kind: "sentinel", Addrs: r.sentinel.Addrs(), Master: r.sentinel.MasterName()}
 	case r.cluster != nil:
 		return setup{Kind: "cluster", Addrs: r.cluster.Addrs()}
-	case r.proxy != nil:
+	case r.proxy != nil && (guard == 0 || !r.split):
 		return setup{Kind: "single", Addrs: []string{r.proxy.Addr()}}
 	}
 	return setup{Kind: "single", Addrs: []string{r.server.Addr()}}

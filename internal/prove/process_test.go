@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -85,6 +86,13 @@ func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // fails if it has ended
 	_ = p.stdin.Close()
 	<-p.ended
+}
+
+// signal sends what the shell knows by that name.
+func (p *process) signal(t *testing.T, name string) {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", fmt.Sprintf("kill -%s %d", name, p.cmd.Process.Pid)).CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }
 
 // end asks the process to end, and returns what it has left behind: "" if nothing.

@@ -156,8 +156,8 @@ func (l *Limiter) Serves(limit limiter.Limit) error {
 }
 
 // Close gives back what is held, within one time-out, and makes every later call fail with [limiter.ErrClosed]. It waits for
-// calls and groups under way, and leaves no goroutine. What cannot be given back comes back when its lease ends. It may be called more
-// than once, and does not close the client that New was given.
+// calls and groups under way, and leaves no goroutine. What cannot be given back is burnt, and refills from when its lease ends. It
+// may be called more than once, and does not close the client that New was given.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
