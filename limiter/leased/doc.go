@@ -22,8 +22,8 @@
 // What others hold cannot be taken here: all processes together hold about half of Burst at most beyond the demand of the moment, so a
 // single take of more than half the Burst may be refused while they do. What a process holds that dies is burnt, as nobody knows
 // what of it was spent: when its lease ends, after five times Sync and at least a second, the room for it is free again and
-// refills at the limit's rate. That is soon with a rate per second, and not with one per day. A lowered Burst acts at once on what is not leased, and on what is
-// when its lease ends.
+// refills at the limit's rate. That is soon with a rate per second, and not with one per day. A lowered Burst acts at once on
+// what is not leased, and on what is when its lease ends.
 //
 // When Redis is away a process spends what it holds until its lease ends, and then fails with [limiter.ErrUnavailable]; it tries
 // again after Sync and then less and less often, up to 16 times that. Put package fallback around it to decide then.
