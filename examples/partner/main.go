@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spillway-go/spillway/internal/child"
 	"github.com/spillway-go/spillway/limiter"
 )
 
@@ -57,8 +58,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) (result, error) {
 		if err != nil {
 			return result{}, err
 		}
-		defer redis.end()
-		*url = redis.said
+		defer func() { _ = redis.End() }()
+		*url = redis.Said
 	}
 	provider, err := newProvider()
 	if err != nil {
@@ -70,13 +71,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) (result, error) {
 	if *without {
 		role = roleNaive
 	}
-	var fleet []*process
+	var fleet []*child.Process
 	for range *processes {
 		p, err := begin(ctx, role, redisVar+"="+*url, providerVar+"="+provider.url, fmt.Sprintf("%s=%d", messagesVar, *messages))
 		if err != nil {
 			return result{}, err
 		}
-		defer p.end()
+		defer func() { _ = p.End() }() // it has said on stderr what it had to say
 		fleet = append(fleet, p)
 	}
 	out.Printf("The provider allows %v in any %v. %d processes have %d messages each.", contract.Rate, contract.Period, *processes, *messages)
@@ -84,7 +85,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (result, error) {
 	var wg sync.WaitGroup
 	failed := make([]int, len(fleet))
 	for i, p := range fleet { // all are ready, and begin at once
-		wg.Go(func() { failed[i] = p.work() })
+		wg.Go(func() { failed[i] = work(p) })
 	}
 	wg.Wait()
 	if ctx.Err() != nil {

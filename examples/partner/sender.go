@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-go/spillway"
 	"github.com/spillway-go/spillway/client"
+	"github.com/spillway-go/spillway/internal/child"
 	"github.com/spillway-go/spillway/keyfunc"
 	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/limiter/redislimit"
@@ -86,10 +87,12 @@ func send(ctx context.Context, naive bool) error {
 		defer func() { _ = store.Close() }()
 		partner = newPartner(store)
 	}
-	fmt.Println("ready")
-	if err := awaitStart(); err != nil {
+	child.Say("ready")
+	if err := child.Await(); err != nil {
 		return err
 	}
+	ctx, cancel := child.Lives(ctx)
+	defer cancel()
 	var failed atomic.Int64
 	var wg sync.WaitGroup
 	for i := range messages {
@@ -101,7 +104,7 @@ func send(ctx context.Context, naive bool) error {
 		})
 	}
 	wg.Wait()
-	fmt.Println(failed.Load())
+	child.Say(failed.Load())
 	return nil
 }
 

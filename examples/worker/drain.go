@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-go/spillway"
 	"github.com/spillway-go/spillway/client"
+	"github.com/spillway-go/spillway/internal/child"
 	"github.com/spillway-go/spillway/limiter/redislimit"
 )
 
@@ -37,10 +38,12 @@ func drain(ctx context.Context) error {
 		Limit:   allowed,
 		Strict:  true,
 	}))}
-	fmt.Println("ready")
-	if err := awaitStart(); err != nil {
+	child.Say("ready")
+	if err := child.Await(); err != nil {
 		return err
 	}
+	ctx, cancel := child.Lives(ctx)
+	defer cancel()
 	var wg sync.WaitGroup
 	for range hands {
 		wg.Go(func() {
@@ -57,7 +60,7 @@ func drain(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	fmt.Println("done")
+	child.Say("done")
 	return nil
 }
 

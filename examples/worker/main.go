@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/spillway-go/spillway/internal/child"
 	"github.com/spillway-go/spillway/limiter"
 )
 
@@ -59,8 +60,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) (calls []call, er
 		if err != nil {
 			return nil, err
 		}
-		defer server.end()
-		*url = server.said
+		defer func() { _ = server.End() }()
+		*url = server.Said
 	}
 	if err := fill(ctx, *url, *jobs); err != nil {
 		return nil, err
@@ -70,13 +71,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) (calls []call, er
 		return nil, err
 	}
 	defer s.close()
-	var fleet []*process
+	var fleet []*child.Process
 	for i := range workers {
 		p, err := begin(ctx, roleWorker, redisVar+"="+*url, serviceVar+"="+s.url, fmt.Sprintf("%s=worker %d", nameVar, i+1))
 		if err != nil {
 			return nil, err
 		}
-		defer p.end()
+		defer func() { _ = p.End() }() // it has said on stderr what it had to say
 		fleet = append(fleet, p)
 	}
 	out := log.New(stdout, "", 0)
@@ -84,7 +85,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (calls []call, er
 		*jobs, workers, allowed.Rate, allowed.Period, (allowed.Period * 10 / 9 / time.Duration(allowed.Rate)).Round(time.Millisecond))
 	var wg sync.WaitGroup
 	for _, p := range fleet {
-		wg.Go(p.work)
+		wg.Go(func() { work(p) })
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
