@@ -82,9 +82,7 @@ func (r *Request) ipKey(c *ClientIP, v4, v6 uint8) (Key, error) {
 		if n := peerIPv4(r.RemoteAddr); n > 0 {
 			lo := len(r.buf)
 			r.buf = append(append(r.buf, "ip="...), r.RemoteAddr[:n]...)
-			k := r.since(lo)
-			r.ip = ipKey{by: c, v4: v4, v6: v6, key: k}
-			return k, nil
+			return r.remember(c, v4, v6, lo), nil
 		}
 	}
 	addr, err := r.client(c)
@@ -104,9 +102,16 @@ func (r *Request) ipKey(c *ClientIP, v4, v6 uint8) (Key, error) {
 	}
 	lo := len(r.buf)
 	r.buf = c.appendNetwork(append(r.buf, "ip="...), addr, v4, v6) // nothing in an address needs escaping
-	k := r.since(lo)
-	r.ip = ipKey{by: c, v4: v4, v6: v6, key: k}
-	return k, nil
+	return r.remember(c, v4, v6, lo), nil
+}
+
+// remember makes the key of a client address from lo on, and keeps it for the next policy. It is written field by field: a
+// literal would be made elsewhere first, and to copy what has just been written takes longer than to write it.
+func (r *Request) remember(c *ClientIP, v4, v6 uint8, lo int) Key {
+	at := &r.ip
+	at.by, at.v4, at.v6 = c, v4, v6
+	at.key.r, at.key.lo, at.key.hi, at.key.gen = r, uint32(lo), uint32(len(r.buf)), r.gen
+	return r.since(lo)
 }
 
 // appendNetwork appends the network addr is counted by, the address alone if it is a network of one.

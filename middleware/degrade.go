@@ -81,7 +81,7 @@ type answer struct {
 }
 
 // degrade answers a request that policies refuse: by their chains, or plainly.
-func (v *visit) degrade() Pass {
+func (v *visit) degrade(p *Pass) {
 	for {
 		v.asked++
 		fields := v.w.Header().Clone()
@@ -97,7 +97,7 @@ func (v *visit) degrade() Pass {
 				// The client must see that the response is cut off, and not take it for a whole one.
 				panic(http.ErrAbortHandler)
 			}
-			return Pass{}
+			return
 		case out == degrade.Again || ended(v.r.Context()) != nil:
 			s.withdraw()
 			begin := v.now
@@ -105,16 +105,20 @@ func (v *visit) degrade() Pass {
 				if next == passes {
 					v.observeDegraded(s.mode, 0, v.now.Sub(begin))
 				}
-				return v.end(next)
+				v.end(p, next)
+				return
 			}
 			if !v.degradable() {
-				return v.refuse(limited)
+				v.refuse(p, limited)
+				return
 			}
 		case out == degrade.Proceed:
 			s.withdraw()
-			return v.proceed(s.info)
+			v.proceed(p, s.info)
+			return
 		default:
-			return v.refuse(limited)
+			v.refuse(p, limited)
+			return
 		}
 	}
 }
@@ -137,7 +141,7 @@ func (v *visit) askAgain() outcome {
 }
 
 // proceed lets the request pass the policies that have refused it, if all others do.
-func (v *visit) proceed(info degrade.Info) Pass {
+func (v *visit) proceed(p *Pass, info degrade.Info) {
 	for k := range v.active {
 		if a := &v.active[k]; a.refuses() {
 			d := *v.decision(a)
@@ -148,13 +152,14 @@ func (v *visit) proceed(info degrade.Info) Pass {
 	v.proceeds = true
 	out := v.enter()
 	if out != passes {
-		return v.end(out)
+		v.end(p, out)
+		return
 	}
 	v.observeRefused(limited)
 	v.observeDegraded(info.Mode, 0, 0)
 	v.tellDegraded(v.w.Header(), info.Mode)
 	v.degraded = &info
-	return v.pass()
+	v.pass(p)
 }
 
 // reset forgets the decisions, except those of policies that are passed over.

@@ -16,19 +16,20 @@ import (
 // Enter decides a request before it is served. If [Pass.Proceed], serve it with the Pass's writer and request and call
 // [Pass.Leave]; otherwise it has been answered. A request may be held in Enter for its place in a queue, for as long as
 // its policy and its context allow.
-func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) Pass {
+func (g *Guard) Enter(w http.ResponseWriter, r *http.Request, e Entry) (p Pass) {
 	st := g.stageFor(r.Context())
 	if st == nil || !st.settings.CountPreflights && preflight(r) {
-		return Pass{next: true, w: w, r: r}
+		p.next, p.w, p.r = true, w, r
+		return p
 	}
-	v := g.visit(st, w, r, e)
+	v := g.visit(st, w, r, &e)
 	gen, returned := v.gen.Load(), false
 	defer func() {
 		if !returned && v.gen.Load() == gen {
 			v.abandon()
 		}
 	}()
-	p := v.admit()
+	v.admit(&p)
 	returned = true
 	return p
 }
@@ -41,25 +42,27 @@ func (v *visit) abandon() {
 	v.endRecords(false)
 }
 
-// admit is Enter for one visit.
-func (v *visit) admit() Pass {
+// admit is Enter for one visit. The Pass is written in place, here and by what follows: copies of it would be felt.
+func (v *visit) admit(p *Pass) {
 	if !v.pick() {
-		p := Pass{next: true, w: v.w, r: v.r}
+		p.next, p.w, p.r = true, v.w, v.r
 		v.done()
-		return p
+		return
 	}
 	v.now = v.guard.clock.now()
 	out := v.prepare()
 	if out == passes {
 		if out = v.enter(); out == passes {
 			v.observe()
-			return v.pass()
+			v.pass(p)
+			return
 		}
 	}
 	if out == limited && v.degradable() {
-		return v.degrade()
+		v.degrade(p)
+		return
 	}
-	return v.end(out)
+	v.end(p, out)
 }
 
 // enter decides and, where the request passes, tells it so and holds it until its turn.
@@ -81,11 +84,11 @@ func (v *visit) enter() outcome {
 }
 
 // end answers or hands on a request that has been decided.
-func (v *visit) end(out outcome) Pass {
+func (v *visit) end(p *Pass, out outcome) {
 	switch out {
 	case passes:
 		v.observe()
-		return v.pass()
+		v.pass(p)
 	case canceled:
 		v.release(limiter.ResultWithdrawn)
 		v.observeCanceled()
@@ -97,9 +100,9 @@ func (v *visit) end(out outcome) Pass {
 		v.answers()
 		v.w.WriteHeader(status)
 		v.done()
-		return Pass{}
+	default:
+		v.refuse(p, out)
 	}
-	return v.refuse(out)
 }
 
 // statusClosed is what servers log of a client that has left before the answer; nobody reads it.
@@ -244,11 +247,11 @@ func (v *visit) stopWaiting() {
 }
 
 // pass hands the request on.
-func (v *visit) pass() Pass {
-	p := Pass{next: true, w: v.w, r: v.r}
+func (v *visit) pass(p *Pass) {
+	p.next, p.w, p.r = true, v.w, v.r
 	if !v.stage.settles && !v.open {
 		v.done()
-		return p
+		return
 	}
 	if v.open || v.degraded != nil {
 		p.r = v.r.WithContext(v.context())
@@ -271,7 +274,7 @@ func (v *visit) pass() Pass {
 				p.w = v.entry.Below
 			}
 			recorded = true
-			settles = v.record(a, x, &p) == nil || settles
+			settles = v.record(a, x, p) == nil || settles
 		}
 	}
 	if long {
@@ -282,10 +285,9 @@ func (v *visit) pass() Pass {
 	}
 	if settles {
 		p.v, p.gen = v, v.gen.Load()
-		return p
+		return
 	}
 	v.done()
-	return p
 }
 
 // record lets the policy's degrade handler see the response.

@@ -218,9 +218,10 @@ type active struct {
 
 var visits = sync.Pool{New: func() any { return new(visit) }}
 
-func (c *core) visit(st *stage, w http.ResponseWriter, r *http.Request, e Entry) *visit {
+func (c *core) visit(st *stage, w http.ResponseWriter, r *http.Request, e *Entry) *visit {
 	v := visits.Get().(*visit)
-	v.guard, v.stage, v.w, v.r, v.entry = c, st, w, r, e
+	v.guard, v.stage, v.w, v.r = c, st, w, r
+	v.entry.Framework, v.entry.Mux, v.entry.Below, v.entry.Defer = e.Framework, e.Mux, e.Below, e.Defer
 	if e.Framework == nil && e.Mux != nil {
 		v.mux = muxRoute{r, e.Mux}
 		v.entry.Framework = &v.mux

@@ -12,7 +12,7 @@ import (
 const retryUnavailable = 2 * time.Second
 
 // refuse answers a request that does not go on by the plain refusal.
-func (v *visit) refuse(out outcome) Pass {
+func (v *visit) refuse(p *Pass, out outcome) {
 	defer v.done()
 	v.release(limiter.ResultWithdrawn)
 	v.observeRefused(out)
@@ -23,7 +23,7 @@ func (v *visit) refuse(out outcome) Pass {
 	if out == limited && !v.told && !v.answer.readOnly && !v.entry.Defer {
 		v.tell()
 		v.stage.settings.renderer.WriteRefusal(v.w, v.r, v.items, v.refusal(out))
-		return Pass{}
+		return
 	}
 	if out == limited && !v.told {
 		v.writeHeaders()
@@ -34,11 +34,11 @@ func (v *visit) refuse(out outcome) Pass {
 	}
 	if !v.entry.Defer {
 		v.stage.settings.renderer.Refuse(v.w, v.r, v.refusal(out))
-		return Pass{}
+		return
 	}
 	x := v.verdict(out)
 	x.Refusal = v.stage.settings.renderer.Prepare(v.w.Header(), v.r, x.Refusal)
-	return Pass{no: &x}
+	p.no = &x
 }
 
 // refusal says what is told to the client, for all that refuse together.

@@ -84,7 +84,7 @@ func (g *Guard) examine(r *http.Request, known []Entry, look bool) (Verdict, err
 		return Verdict{Allowed: true}, nil
 	}
 	e.Defer = true // whoever asks for a verdict wants the policies in it
-	v := g.visit(st, nil, r, e)
+	v := g.visit(st, nil, r, &e)
 	defer v.done()
 	if !v.pick() {
 		return Verdict{Allowed: true}, nil
