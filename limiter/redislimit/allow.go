@@ -67,19 +67,29 @@ func (l *Limiter) ask(ctx context.Context, g *group) error {
 	case l.denials != nil && l.denials.refuses(g, l.caller):
 	case l.client.Sharded() && g.scattered():
 		return l.detached(ctx, g, l.scatter)
+	case l.lines == nil && !l.client.Sharded() && !g.calendar() && !l.hurried(ctx):
+		l.sendAlone(ctx, g) // one round trip has its time-out by itself
 	case l.lines == nil:
-		return l.detached(ctx, g, func(ctx context.Context, g *group) { l.send(ctx, []*group{g}) })
+		return l.detached(ctx, g, l.sendAlone)
 	default:
 		return l.askInLine(ctx, g)
 	}
 	return nil
 }
 
+// hurried reports whether the caller's deadline comes before the end of a time-out.
+func (l *Limiter) hurried(ctx context.Context) bool {
+	d, ok := ctx.Deadline()
+	return ok && time.Until(d) < l.client.Timeout()
+}
+
+func (l *Limiter) sendAlone(ctx context.Context, g *group) { l.send(ctx, g.alone()) }
+
 // detached calls f, which decides g within the time-out. A caller whose deadline comes first leaves it to itself, and what it
 // books then is given back.
 func (l *Limiter) detached(ctx context.Context, g *group, f func(context.Context, *group)) error {
 	ctx = rediscall.Since(ctx, time.Now()) // there may be several round trips, within one time-out
-	if d, ok := ctx.Deadline(); !ok || time.Until(d) >= l.client.Timeout() {
+	if !l.hurried(ctx) {
 		f(ctx, g)
 		return nil
 	}
@@ -107,7 +117,10 @@ func (l *Limiter) detached(ctx context.Context, g *group, f func(context.Context
 
 // askInLine is ask for a group whose keys have one place, in a round trip with others.
 func (l *Limiter) askInLine(ctx context.Context, g *group) error {
-	start := time.Now()
+	start := g.sent // the deny cache was asked then
+	if start.IsZero() {
+		start = time.Now()
+	}
 	sharded := l.client.Sharded()
 	if sharded || g.calendar() {
 		ctx = rediscall.Since(ctx, start) // there may be two round trips, within one time-out
@@ -120,7 +133,7 @@ func (l *Limiter) askInLine(ctx context.Context, g *group) error {
 		return err
 	}
 	if sharded {
-		l.sendMoving(ctx, []*group{g})
+		l.sendMoving(ctx, g.alone())
 	}
 	return nil
 }
@@ -131,7 +144,7 @@ func (l *Limiter) sendMoving(ctx context.Context, groups []*group) {
 	for _, g := range groups {
 		if g.err != nil && rediscall.Cause(g.err) == "try_again" {
 			g.next, g.last = nil, nil
-			l.send(ctx, []*group{g})
+			l.sendAlone(ctx, g)
 		}
 	}
 }

@@ -49,11 +49,20 @@ type group struct {
 	decided bool // the decisions are worked out
 	err     error
 
+	again bool // another take of this trip is of the same key
+
 	// Equal single takes of one trip are asked for once. The first has the others behind it, and its trip decides for all.
 	next, last *group
 
 	seat
-	one [1]part
+	one  [1]part
+	self [1]*group
+}
+
+// alone is g as a list.
+func (g *group) alone() []*group {
+	g.self[0] = g
+	return g.self[:]
 }
 
 // free gives a group back. Nothing may refer to it any more.

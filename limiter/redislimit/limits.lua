@@ -2,11 +2,11 @@
 -- change one and the differential test tells. Only commands of Redis 6.2.
 --
 -- KEYS     one for each take, in order
--- ARGV[1]  "<B" flags (1: clocks are the callers', 2: refund), then the groups: "<B" takes in the group (+128: book none), "<d"
---          its caller's clock if clocks are the callers', and for each take "<BI4I4dB": its rule, n, how often to take n (only
---          alone in a group), the longest delay, flags (1: shadow). 0 instead of 1 take, followed by "<H" how many: so many
---          groups of one take, told once. A refund has the clock likewise, then "<BI4d": tag, n, instant of
---          the booking
+-- ARGV[1]  of a single take of a token bucket by the server's clock "<I4I4" n, how often to take n; then its rule: 23 bytes.
+--          All else is longer: the groups: "<BBHd" flags (1: the clock is the caller's, 2: refund, 4: book none), takes in the group, runs, and
+--          the caller's clock; then for each take "<BI4I4dB": its rule, n, how often to take n (only alone in a group), the
+--          longest delay, flags (1: shadow). So many runs are groups of one take each, told once, of keys that differ. A refund
+--          is a group of one take: its tag, n, 0, the instant of the booking, 0
 -- ARGV[2…] the rules: tag and terms as they are stored; behind those of a calendar window four edges "<dddd" and its text
 --
 -- Returns "<d" the server's clock (0 if clocks are the callers'), then for each group "<B" its verdict (0 refused, 1 booked, 2 a key holds something else,
@@ -23,23 +23,56 @@
 --
 -- Numbers are doubles: exact below 2^53. % is exact there too.
 
-local pack, unpack, ceil, call, pcall = struct.pack, struct.unpack, math.ceil, redis.call, redis.pcall
-local sub, byte, concat = string.sub, string.byte, table.concat
+-- The call of a single take -----------------------------------------------------------------------------------------
 
-local now, caller
+-- The short way is for token buckets under the same terms, whose clocks ran as clocks do. It stands here thrice: for a call of a
+-- single take, before anything is made that it does not need, and at the end for takes among others and for groups. A call of
+-- a function for each would cost a tenth.
+
 local args = ARGV[1]
-local flags, pos = byte(args), 2
-caller, now = flags % 2 == 1, 0
-if not caller then
-  local t = call('TIME')
-  now = t[1] * 1000000 + t[2]
+local plain, plainNow = #args == 23, 0
+if plain then
+  local unpack, pack, call = struct.unpack, struct.pack, redis.call
+  local n, times, tag, rate, period, burst = unpack('<I4I4BI4I6I4', args)
+  local key, t = KEYS[1], call('TIME')
+  local now, s = t[1] * 1000000 + t[2], redis.pcall('GET', key) or ''
+  local whole, frac
+  if s == '' then
+    whole, frac = burst, 0
+  elseif #s == 41 then
+    local t, r, p, b, at, shift, units, part = unpack('<BI4I6I4ddI4I6', s)
+    local v = (now - at) * rate + part
+    if t == tag and r == rate and p == period and b == burst and shift == 0 and at % 1 == 0 and part < period and
+      (units < burst or units == burst and part == 0) and v >= part and v < 4503599627370496 then
+      frac = v % period
+      whole = units + (v - frac) / period
+      if whole >= burst then whole, frac = burst, 0 end
+    end
+  end
+  if whole and n <= whole then
+    local booked = times == 1 and 1 or math.min(times, math.floor(whole / n))
+    whole = whole - n * booked
+    local ttl = math.ceil(((burst - whole) * period - frac) / rate / 1000) + 1
+    -- A number as it is Redis writes with 17 digits, which takes longer.
+    ttl = string.format('%d', ttl < 9000000000000 and ttl or 9000000000000)
+    call('SET', key, pack('<BI4I6I4ddI4I6', tag, rate, period, burst, now, 0, whole, frac), 'PX', ttl)
+    return pack('<dBI4H', now, 1, booked, #s) .. s
+  elseif whole and (n > burst or call('PTTL', key) ~= -1) then
+    return pack('<dBI4H', now, 0, 0, #s) .. s
+  end
+  plainNow = now
 end
-local out, o = { pack('<d', now) }, 1
-local k, stop = 0, #args
 
--- All that is not done by the short way at the end, made when it is needed first: to make functions takes longer than to
--- decide a take.
-local function machinery()
+-- The rest -------------------------------------------------------------------------------------------------------------
+
+-- All that is not done by the short way, made when it is needed first: to make functions takes longer than to
+-- decide a take. It shares nothing with what is around it, as to make even one function that does is a quarter of a take.
+local function machinery(caller)
+  local pack, unpack, ceil, call, pcall = struct.pack, struct.unpack, math.ceil, redis.call, redis.pcall
+  local sub, byte, concat = string.sub, string.byte, table.concat
+  local args = ARGV[1]
+  local now                               -- the clock that decides
+
   -- What is known of the key at hand.
   local s                                 -- the state as stored; '' if there is none
   local e, shift, lag, stepped            -- the instant on the key's own clock, which never runs backwards
@@ -537,7 +570,7 @@ local function machinery()
     local rules = {}
 
     local function ruleOf(i)
-      local arg = ARGV[i + 1]
+      local arg = i > 0 and ARGV[i + 1] or sub(args, 9)
       local tag, rate, period = unpack('<BI4I6', arg)
       if not see[tag] then make[tag]() end
       local rule = { tag = tag, rate = rate, period = period, burst = rate, text = '' }
@@ -595,21 +628,15 @@ local function machinery()
 
     -- Groups ------------------------------------------------------------------------------------------------------------
 
-    -- The only take of its group: decided and booked at once, n as often as it fits.
-    local function alone(key, i, n, times, delay, how)
+    -- The only take of its group: decided and booked at once, n as often as it fits. Returns what is told of it.
+    local function alone(clock, key, i, n, times, delay, how)
+      now = clock
       local rule = rules[i] or ruleOf(i)
       local tag = rule.tag
-      if not read(key, tag) then
-        o = o + 1
-        out[o] = pack('<BI4H', FOREIGN, 0, 0)
-        return
-      end
+      if not read(key, tag) then return pack('<BI4H', FOREIGN, 0, 0), '' end
       local why = see[tag](rule, key)
-      if why then
-        o = o + 1
-        out[o] = why == OUTSIDE and pack('<BI4Hd', why, 0, 8, e) or pack('<BI4H', why, 0, 0)
-        return
-      end
+      if why == OUTSIDE then return pack('<BI4H', why, 0, 8), pack('<d', e) end
+      if why then return pack('<BI4H', why, 0, 0), '' end
       local before, booked, verdict = s, 0, 1
       if n > 0 then
         if n <= rule.burst and fits[tag](rule, n, delay) then
@@ -635,14 +662,14 @@ local function machinery()
       elseif tag == 0xA5 then
         before = told[0xA5](key, rule, 0, 0)
       end
-      out[o + 1] = pack('<BI4H', verdict, booked, #before)
-      out[o + 2] = before
-      o = o + 2
+      return pack('<BI4H', verdict, booked, #before), before
     end
 
-    -- Several takes: all are looked at, then all are booked, or none.
-    local function together(count, veto)
-      local start, from, at = pos, k, o + 1
+    -- Several takes, whose keys are behind the k-th: all are looked at, then all are booked, or none. Puts what is told of them
+    -- behind out[o].
+    local function together(clock, start, k, out, o, count, veto)
+      now = clock
+      local pos, from, at = start, k, o + 1
       local verdict, never, news = veto and 0 or 1, veto, false
       o = at
       for _ = 1, count do
@@ -671,7 +698,7 @@ local function machinery()
         o = o + 2
       end
       out[at] = pack('<B', verdict)
-      if verdict > 1 or verdict == 0 and (never or not news) then return end
+      if verdict > 1 or verdict == 0 and (never or not news) then return pos, o end
       -- A shadow take may have the key of a real one, which is booked first.
       for shadow = 0, 1 do
         local p = start
@@ -697,12 +724,11 @@ local function machinery()
           end
         end
       end
+      return pos, o
     end
 
-    local function giveBack()
-      if caller then now, pos = unpack('<d', args, pos) end
-      local tag, n, taken = unpack('<BI4d', args, pos)
-      local key = KEYS[1]
+    local function giveBack(clock, key, tag, n, taken)
+      now = clock
       if read(key, tag) and s ~= '' then
         local rule = #s >= (tag == 0xA3 and 47 or 36) and not strange(s) and storedRule(tag)
         if rule and not see[tag](rule, key) and (not fresh or tag == 0xA1) then refund[tag](key, rule, n, taken) end
@@ -717,95 +743,55 @@ end
 
 -- The call ----------------------------------------------------------------------------------------------------------
 
-local machine
-
--- The short way is for token buckets under the same terms, whose clocks ran as clocks do. It stands here twice, for groups and
--- for single takes, as a call of a function for each would cost a tenth.
-local shortly
-local function shortWay()
-  -- Decides a group. Returns false, with nothing done, if one of its takes needs the long way.
-  return function(count)
-    local p, takes, verdict = pos, {}, 1
-    for j = 1, count do
-      local i, n, _, _, how, to = unpack('<BI4I4dB', args, p)
-      local terms = ARGV[i + 1]
-      local tag, rate, period = unpack('<BI4I6', terms)
-      if tag ~= 0xA1 or how ~= 0 then return false end
-      local key, burst = KEYS[k + j], unpack('<I4', terms, 12)
-      local s, whole, frac = pcall('GET', key) or '', burst, 0
-      if s ~= '' then
-        if #s ~= 41 or sub(s, 1, 15) ~= terms then return false end
-        local at, shift, units, part = unpack('<ddI4I6', s, 16)
-        local v = (now - at) * rate + part
-        if shift ~= 0 or at % 1 ~= 0 or part >= period or units > burst or units == burst and part > 0 or
-          not (v >= part and v < 4503599627370496) then
-          return false
-        end
-        frac = v % period
-        whole = units + (v - frac) / period
-        if whole >= burst then whole, frac = burst, 0 end
-      end
-      if n > whole then
-        if n <= burst and call('PTTL', key) == -1 then return false end
-        verdict = 0
-      end
-      takes[j] = { terms, ((burst - whole + n) * period - frac) / rate, whole - n, frac, n, s }
-      p = to
-    end
-    out[o + 1] = pack('<B', verdict)
-    o = o + 1
-    for j = 1, count do
-      local key, t = KEYS[k + j], takes[j]
-      local s, book = t[6], verdict == 1 and t[5] > 0
-      if book then
-        local ttl = ceil(t[2] / 1000) + (caller and 1001 or 1)
-        call('SET', key, pack('<c15ddI4I6', t[1], now, 0, t[3], t[4]), 'PX', ttl < 9000000000000 and ttl or 9000000000000)
-      end
-      out[o + 1] = pack('<I4H', book and 1 or 0, #s)
-      out[o + 2] = s
-      o = o + 2
-    end
-    pos, k = p, k + count
-    return true
-  end
+if plain then
+  local n, times = struct.unpack('<I4I4', args)
+  local head, s = machinery(false).alone(plainNow, KEYS[1], 0, n, times, 0, 0)
+  return struct.pack('<d', plainNow) .. head .. s
 end
 
-if flags >= 2 then
-  machinery().giveBack()
-  return ''
-end
+local spread, pack, unpack, ceil, call, pcall = unpack, struct.pack, struct.unpack, math.ceil, redis.call, redis.pcall
+local decimal = string.format
+local pos, stop, k = 1, #args, 0
+local now, machine, out, o
+local last, terms, tag, rate, period, burst -- the rule at hand
 
 while pos <= stop do
-  local count, runs = byte(args, pos), 1
-  pos = pos + 1
-  if count == 0 then
-    runs, pos = unpack('<H', args, pos)
-    count = 1
+  local flags, count, runs, clock, i, n, times, delay, how, to = unpack('<BBHdBI4I4dB', args, pos)
+  local caller, told = flags % 2 == 1, 0
+  if caller then
+    now = clock
+  elseif not now then
+    local t = call('TIME')
+    now = t[1] * 1000000 + t[2]
+    told = now
   end
-  if caller then now, pos = unpack('<d', args, pos) end
-  if count > 1 then
-    shortly = shortly or shortWay()
-    if count >= 128 or not shortly(count) then
-      machine = machine or machinery()
-      machine.together(count % 128, count >= 128)
+  if flags % 4 >= 2 then
+    machinery(caller).giveBack(now, KEYS[1], i, n, delay)
+    return ''
+  end
+  local single = count == 1 and flags < 4
+  if not out and not (single and runs == 1 and to > stop) then out, o = { pack('<d', told) }, 1 end
+
+  if single then
+    pos = to
+    if i ~= last then
+      last, terms, tag = i, ARGV[i + 1], 0
+      if #terms == 15 then tag, rate, period, burst = unpack('<BI4I6I4', terms) end
     end
-  else
-    local i, n, times, delay, how
-    i, n, times, delay, how, pos = unpack('<BI4I4dB', args, pos)
-    local terms = ARGV[i + 1]
-    local tag, rate, period = unpack('<BI4I6', terms)
     local short = tag == 0xA1 and how == 0 and n > 0
-    local burst = short and unpack('<I4', terms, 12)
-    for _ = 1, runs do
+    -- What is nil here or false is asked for by itself: MGET does not tell a key of another kind from none.
+    local had = short and runs > 1 and pcall('MGET', spread(KEYS, k + 1, k + runs))
+    for run = 1, runs do
       k = k + 1
-      local key, whole, frac = KEYS[k], nil, 0
-      local s = short and pcall('GET', key) or ''
+      local key, whole, frac, head = KEYS[k], nil, 0, nil
+      local s = short and (had and had[run] or pcall('GET', key)) or ''
       if short and s == '' then
         whole = burst
-      elseif #s == 41 and sub(s, 1, 15) == terms then
-        local at, shift, units, part = unpack('<ddI4I6', s, 16)
+      elseif #s == 41 then
+        local under, at, shift, units, part = unpack('<c15ddI4I6', s)
         local v = (now - at) * rate + part
-        if shift == 0 and at % 1 == 0 and part < period and (units < burst or units == burst and part == 0) and v >= part and v < 4503599627370496 then
+        if under == terms and shift == 0 and at % 1 == 0 and part < period and (units < burst or units == burst and part == 0) and
+          v >= part and v < 4503599627370496 then
           whole, frac = units, v
           if v >= period then
             frac = v % period
@@ -815,21 +801,79 @@ while pos <= stop do
         end
       end
       if not whole or n > whole and n <= burst and call('PTTL', key) == -1 then
-        machine = machine or machinery()
-        machine.alone(key, i, n, times, delay, how)
+        machine = machine or machinery(caller)
+        head, s = machine.alone(now, key, i, n, times, delay, how)
       else
         local booked = 0
         if n <= whole then
           booked = times == 1 and 1 or math.min(times, math.floor(whole / n))
           whole = whole - n * booked
           local ttl = ceil(((burst - whole) * period - frac) / rate / 1000) + (caller and 1001 or 1)
-          call('SET', key, pack('<c15ddI4I6', terms, now, 0, whole, frac), 'PX', ttl < 9000000000000 and ttl or 9000000000000)
+          ttl = decimal('%d', ttl < 9000000000000 and ttl or 9000000000000)
+          call('SET', key, pack('<c15ddI4I6', terms, now, 0, whole, frac), 'PX', ttl)
         end
-        out[o + 1] = pack('<BI4H', booked > 0 and 1 or 0, booked, #s)
+        if booked == 1 then
+          head = s == '' and '\1\1\0\0\0\0\0' or '\1\1\0\0\0\41\0'
+        else
+          head = pack('<BI4H', booked > 0 and 1 or 0, booked, #s)
+        end
+      end
+      if not out then return pack('<d', told) .. head .. s end
+      out[o + 1] = head
+      out[o + 2] = s
+      o = o + 2
+    end
+  else
+    local start = to - 18
+    local p, takes, verdict = start, flags < 4 and {}, 1
+    for j = 1, takes and count or 0 do
+      i, n, times, delay, how, p = unpack('<BI4I4dB', args, p)
+      if i ~= last then
+        last, terms, tag = i, ARGV[i + 1], 0
+        if #terms == 15 then tag, rate, period, burst = unpack('<BI4I6I4', terms) end
+      end
+      local key, whole, frac = KEYS[k + j], burst, 0
+      local short = tag == 0xA1 and how == 0
+      local s = short and pcall('GET', key) or ''
+      if s ~= '' then
+        short = #s == 41
+        if short then
+          local under, at, shift, units, part = unpack('<c15ddI4I6', s)
+          local v = (now - at) * rate + part
+          short = under == terms and shift == 0 and at % 1 == 0 and part < period and
+            (units < burst or units == burst and part == 0) and v >= part and v < 4503599627370496
+          frac = v % period
+          whole = units + (v - frac) / period
+          if whole >= burst then whole, frac = burst, 0 end
+        end
+      end
+      if not short or n > whole and n <= burst and call('PTTL', key) == -1 then
+        takes = nil
+        break
+      end
+      if n > whole then verdict = 0 end
+      takes[j] = { terms, ((burst - whole + n) * period - frac) / rate, whole - n, frac, n, s }
+    end
+    if takes then
+      pos, o = p, o + 1
+      out[o] = verdict == 1 and '\1' or '\0'
+      for j = 1, count do
+        local t = takes[j]
+        local s, book = t[6], verdict == 1 and t[5] > 0
+        if book then
+          local key, ttl = KEYS[k + j], ceil(t[2] / 1000) + (caller and 1001 or 1)
+          ttl = decimal('%d', ttl < 9000000000000 and ttl or 9000000000000)
+          call('SET', key, pack('<c15ddI4I6', t[1], now, 0, t[3], t[4]), 'PX', ttl)
+        end
+        out[o + 1] = pack('<I4H', book and 1 or 0, #s)
         out[o + 2] = s
         o = o + 2
       end
+    else
+      machine = machine or machinery(caller)
+      pos, o = machine.together(now, start, k, out, o, count, flags >= 4)
     end
+    k = k + count
   end
 end
-return concat(out)
+return table.concat(out)

@@ -59,7 +59,7 @@ func (l *line) do(ctx context.Context, now time.Time, g *group) error {
 		if len(l.queue) == 0 && !early(ctx, now.Add(l.timeout)) {
 			l.mu.Unlock()
 			defer l.next()
-			l.send(ctx, append(make([]*group, 0, 1), g))
+			l.send(ctx, g.alone())
 			return nil
 		}
 		l.mu.Unlock()
@@ -196,8 +196,11 @@ func (l *line) expire(now time.Time) {
 func (l *line) next() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	l.expire(now)
+	var now time.Time
+	if len(l.queue) > 0 {
+		now = time.Now()
+		l.expire(now)
+	}
 	if len(l.queue) == 0 {
 		l.trips--
 		return

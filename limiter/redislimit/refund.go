@@ -35,11 +35,10 @@ type refunded struct {
 }
 
 func (r *refunded) arg(caller bool) []byte {
-	call := []byte{refundCall}
 	if caller {
-		call = appendInstant([]byte{refundCall | callerClock}, r.now)
+		return appendRefund(appendGroup(nil, refundFlag|callerClock, r.now), r.algorithm, r.n, r.mark)
 	}
-	return appendRefund(call, r.algorithm, r.n, r.mark)
+	return appendRefund(appendGroup(nil, refundFlag, 0), r.algorithm, r.n, r.mark)
 }
 
 // observed calls Redis. A panic of an observer or a hook of the client is an error.

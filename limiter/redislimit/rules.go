@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/spillway-go/spillway/limiter"
 )
@@ -11,16 +12,21 @@ const maxRules = 4096
 
 // ruleTable keeps limits prepared.
 type ruleTable struct {
+	last atomic.Pointer[rule] // most calls ask for the one that was asked for before
 	mu   sync.RWMutex
 	made map[limiter.Limit]*rule
 }
 
 // get returns the rule of a limit, or an error wrapping [limiter.ErrInvalid].
 func (t *ruleTable) get(l limiter.Limit) (*rule, error) {
+	if r := t.last.Load(); r != nil && r.limit == l {
+		return r, nil
+	}
 	t.mu.RLock()
 	r := t.made[l]
 	t.mu.RUnlock()
 	if r != nil {
+		t.last.Store(r)
 		return r, nil
 	}
 	r, err := newRule(l)

@@ -20,7 +20,7 @@ import (
 // since says with which Redis a command, or the option that is used of it, came.
 var since = map[string]string{
 	"GET": "1.0.0", "DEL": "1.0.0", "SET": "2.6.12" /* PX */, "TIME": "2.6.0", "PTTL": "2.6.0", "PEXPIRE": "2.6.0",
-	"STRLEN": "2.2.0", "GETRANGE": "2.4.0", "SETRANGE": "2.2.0",
+	"STRLEN": "2.2.0", "GETRANGE": "2.4.0", "SETRANGE": "2.2.0", "MGET": "1.0.0",
 }
 
 // The script runs on every Redis from 6.2 on: the commands are older, no call is one that other servers lack, and every key is
@@ -32,11 +32,12 @@ func TestScriptIsPortable(t *testing.T) {
 		name := strings.Trim(m[1], `'"`)
 		require.NotEqual(t, m[1], name, "the name of a command is a constant: %s", m[0])
 		require.Contains(t, since, name)
-		require.Contains(t, []string{"key", ""}, m[2], "the key of a command is a take's: %s", m[0])
+		require.Contains(t, []string{"key", "", "spread"}, m[2], "the key of a command is a take's: %s", m[0])
 		used[name] = true
 	}
 	require.Len(t, used, len(since))
-	require.Len(t, regexp.MustCompile(`\bredis\.\w+`).FindAllString(code, -1), 2, "redis.call and redis.pcall alone, once")
+	require.NotContains(t, strings.ReplaceAll(code, "spread(KEYS, ", ""), "spread(")
+	require.Len(t, regexp.MustCompile(`\bredis\.\w+`).FindAllString(code, -1), 6, "redis.call and redis.pcall alone, once for each of the three ways")
 	for _, m := range regexp.MustCompile(`\bkey\b[^\n]*=[^=][^\n]*`).FindAllString(code, -1) {
 		if strings.HasPrefix(m, "key, rule =") || strings.HasPrefix(m, "key, burst =") || strings.HasPrefix(m, "key =") {
 			require.Contains(t, m, "= KEYS[")
@@ -46,7 +47,7 @@ func TestScriptIsPortable(t *testing.T) {
 	for _, m := range regexp.MustCompile(`\b(?:math|string|table|struct|redis|cjson|cmsgpack|bit)\.\w+`).FindAllString(code, -1) {
 		require.Contains(t, []string{
 			"math.floor", "math.ceil", "math.min", "struct.pack", "struct.unpack", "string.sub", "string.byte",
-			"table.concat", "table.sort", "redis.call", "redis.pcall",
+			"string.format", "table.concat", "table.sort", "redis.call", "redis.pcall",
 		}, m)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,18 +27,27 @@ type trip struct {
 	groups  []*group // the members in the order of the call, without those that are behind an equal one
 	keys    []string
 	args    []any
-	buf     []byte
+	call    call
 	rules   []*rule // nil: not to be used again
 	run     run
 	first   map[string]*group
 }
 
-// run is the last take written, if the next may be a repetition of it with another key.
+// run is the last group written, if the next may be a repetition of it with another key.
 type run struct {
 	part   *part
 	at     int // where it stands in the call
 	length int // 0: none
 }
+
+// call is the script's first argument: where it points to one, an argument of go-redis need not be allocated.
+type call struct{ buf []byte }
+
+// MarshalBinary is how go-redis writes it.
+func (c *call) MarshalBinary() ([]byte, error) { return c.buf, nil }
+
+// String is how hooks write it.
+func (c *call) String() string { return string(c.buf) }
 
 var trips = sync.Pool{New: func() any { return &trip{first: make(map[string]*group)} }}
 
@@ -52,7 +60,7 @@ func (t *trip) free() {
 	clear(t.rules)
 	clear(t.first)
 	t.members, t.groups, t.keys, t.args = t.members[:0], t.groups[:0], t.keys[:0], t.args[:0]
-	t.buf, t.rules, t.run = t.buf[:0], t.rules[:0], run{}
+	t.call.buf, t.rules, t.run = t.call.buf[:0], t.rules[:0], run{}
 	trips.Put(t)
 }
 
@@ -187,23 +195,31 @@ func (l *Limiter) observe(op string, start time.Time, takes int, err error) {
 
 // load writes the call.
 func (t *trip) load(caller bool) {
-	flags := byte(0)
-	if caller {
-		flags = callerClock
-	}
-	t.buf = append(t.buf, flags)
-	t.args = append(t.args, nil)
+	t.args = append(t.args, &t.call)
 	for _, g := range t.members {
-		g.err = nil
+		g.err, g.again = nil, false
 		if len(t.members) > 1 && t.behind(g, caller) {
 			continue
 		}
 		t.groups = append(t.groups, g)
 	}
+	if !caller && len(t.groups) == 1 && t.plain(t.groups[0]) {
+		return
+	}
 	for _, g := range t.groups {
 		t.group(g, caller)
 	}
-	t.args[0] = t.buf
+}
+
+// plain writes a call that is a single take of a token bucket. The script has a way of its own for it: it is what nobody shares.
+func (t *trip) plain(g *group) bool {
+	p := &g.parts[0]
+	if len(g.parts) > 1 || g.veto || p.shadow || p.n == 0 || p.rule.limit.Algorithm != limiter.TokenBucket {
+		return false
+	}
+	t.keys = append(t.keys, p.key)
+	t.call.buf = appendPlain(t.call.buf, p.rule, p.n, g.times())
+	return true
 }
 
 // behind puts a group behind an equal one of the same trip. Only single takes whose order among themselves does not
@@ -221,6 +237,7 @@ func (t *trip) behind(g *group, caller bool) bool {
 	}
 	q := &lead.parts[0]
 	if q.rule != p.rule || q.n != p.n || caller && lead.now != g.now {
+		g.again = true
 		return false
 	}
 	lead.last.next = g
@@ -233,16 +250,15 @@ func (t *trip) group(g *group, caller bool) {
 	if !caller && t.repeats(g) {
 		return
 	}
-	head := len(t.buf)
-	t.buf = append(t.buf, 0)
+	b, head, flags, now := t.call.buf, len(t.call.buf), byte(0), int64(0)
 	if caller {
-		t.buf = appendInstant(t.buf, g.now)
+		flags, now = callerClock, g.now
 	}
-	times := 1
-	for n := g.next; n != nil; n = n.next {
-		times++
+	if g.veto {
+		flags |= vetoFlag
 	}
-	parts := byte(0)
+	b = appendGroup(b, flags, now)
+	times, parts := g.times(), byte(0)
 	for i := range g.parts {
 		p := &g.parts[i]
 		if p.stateless() {
@@ -250,31 +266,36 @@ func (t *trip) group(g *group, caller bool) {
 		}
 		parts++
 		t.keys = append(t.keys, p.key)
-		t.buf = appendTake(t.buf, t.rule(p, g), p.n, times, p.maxDelay, p.shadow)
+		b = appendTake(b, t.rule(p, g), p.n, times, p.maxDelay, p.shadow)
 	}
-	if g.veto {
-		parts |= vetoFlag
-	}
-	t.buf[head] = parts
+	b[head+takesAt] = parts
+	t.call.buf = b
 }
 
-// repeats writes a group of a single take that is told as the one before it is, but for the key.
+// times is how many equal groups are one in this trip.
+func (g *group) times() int {
+	times := 1
+	for n := g.next; n != nil; n = n.next {
+		times++
+	}
+	return times
+}
+
+// repeats writes a group of a single take that is told as the one before it is, but for the key. The script reads the keys
+// of a run at once, so they differ.
 func (t *trip) repeats(g *group) bool {
 	p := &g.parts[0]
-	if len(g.parts) > 1 || g.veto || g.next != nil || p.shadow || p.around != 0 {
+	if len(g.parts) > 1 || g.veto || g.next != nil || g.again || p.shadow || p.around != 0 {
 		t.run.length = 0
 		return false
 	}
 	last := t.run.part
 	if t.run.length == 0 || last.rule != p.rule || last.n != p.n || last.maxDelay != p.maxDelay {
-		t.run = run{part: p, at: len(t.buf), length: 1}
+		t.run = run{part: p, at: len(t.call.buf), length: 1}
 		return false
 	}
-	if t.run.length++; t.run.length == 2 {
-		t.buf = slices.Insert(t.buf, t.run.at+1, 0, 0)
-		t.buf[t.run.at] = 0
-	}
-	binary.LittleEndian.PutUint16(t.buf[t.run.at+1:], uint16(t.run.length))
+	t.run.length++
+	binary.LittleEndian.PutUint16(t.call.buf[t.run.at+runsAt:], uint16(t.run.length))
 	t.keys = append(t.keys, p.key)
 	return true
 }

@@ -102,20 +102,38 @@ func appendTake(b []byte, rule, n, times int, maxDelay time.Duration, shadow boo
 	return append(b, 0)
 }
 
-// vetoFlag makes the script decide a group and book nothing.
-const vetoFlag = 128
-
-// Flags of a call.
+// Flags of a group.
 const (
 	callerClock = 1 << iota
-	refundCall
+	refundFlag
+	vetoFlag // is decided, and nothing booked
 )
+
+// Where the numbers of takes and of runs stand in a group.
+const (
+	takesAt = 1
+	runsAt  = 2
+)
+
+// appendPlain is a call of a single take of a token bucket by the server's clock, to be tried times times. The script tells
+// it by its length.
+func appendPlain(b []byte, r *rule, n, times int) []byte {
+	b = binary.LittleEndian.AppendUint32(b, units(n))
+	b = binary.LittleEndian.AppendUint32(b, uint32(times))
+	return append(b, r.terms...)
+}
+
+// appendGroup begins a group of a single take and a single run. now is 0 where the server's clock decides.
+func appendGroup(b []byte, flags byte, now int64) []byte {
+	return appendInstant(append(b, flags, 1, 1, 0), now)
+}
 
 // appendRefund completes a refund.
 func appendRefund(b []byte, a limiter.Algorithm, n int, mark int64) []byte {
 	b = append(b, tagOf(a))
 	b = binary.LittleEndian.AppendUint32(b, units(n))
-	return appendInstant(b, mark/int64(time.Microsecond))
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	return append(appendInstant(b, mark/int64(time.Microsecond)), 0)
 }
 
 // Verdicts of the script on a group.
