@@ -36,8 +36,9 @@ type cell struct {
 	load      *load
 	evictions map[string]int // by policy
 
-	began, ended, back time.Time // the fault; decisions are back
-	broken             []string  // promises
+	began, ended, back time.Time     // the fault; decisions are back
+	broken             []string      // promises
+	starved            time.Duration // the longest that a guard did not run
 }
 
 func (c *cell) breaks(format string, args ...any) {
@@ -51,7 +52,8 @@ type result struct {
 	promised, over map[string]float64 // units above L in the fullest interval, by count
 	wrong          int                // refusals that the store cannot have made rightly; −1: not told of this mode
 	statuses       map[int]int
-	longest        time.Duration
+	longest        time.Duration // answer
+	starved        time.Duration // the longest that a guard did not run for want of a processor
 	back           time.Duration
 }
 
@@ -100,6 +102,7 @@ func (c *cell) run() result {
 		}
 	}
 	for k, after := range c.states() {
+		c.starved = max(c.starved, after.Starved)
 		require.LessOrEqual(t, after.Goroutines, before[k].Goroutines+slack, "goroutines of guard %d", k)
 		require.LessOrEqual(t, after.Files, before[k].Files+slack, "files and sockets of guard %d", k)
 	}
@@ -147,7 +150,7 @@ func (c *cell) statuses() map[int]int {
 func (c *cell) verdict() result {
 	r := result{
 		fault: c.fault.name, mode: c.mode, adapters: c.adapters, promised: map[string]float64{}, over: map[string]float64{},
-		statuses: c.statuses(), back: c.back.Sub(c.ended),
+		statuses: c.statuses(), back: c.back.Sub(c.ended), starved: c.starved,
 	}
 	for _, name := range counts {
 		c.compare(&r, name)

@@ -136,6 +136,24 @@ type guard struct {
 	passed   *stamps
 	failures atomic.Int64 // calls to the store without an answer
 	slowest  atomic.Int64 // of those with one, in nanoseconds
+	starved  atomic.Int64 // the longest that nothing of this process ran, in nanoseconds
+}
+
+// watch notes how late a goroutine is that wants to run every few milliseconds: what a busy machine, and no limiter, costs.
+func (g *guard) watch(ctx context.Context) {
+	const every = 5 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		g.starved.Store(max(g.starved.Load(), int64(now.Sub(last)-every)))
+		last = now
+	}
 }
 
 // visit is one request on its way through the guard.
@@ -247,7 +265,7 @@ type state struct {
 	Goroutines, Files int
 	Heap              uint64 // bytes that are reachable
 	Failures          int64
-	Slowest           time.Duration
+	Slowest, Starved  time.Duration
 }
 
 func (g *guard) state() state {
@@ -256,7 +274,7 @@ func (g *guard) state() state {
 	runtime.ReadMemStats(&m)
 	return state{
 		Goroutines: runtime.NumGoroutine(), Files: files(), Heap: m.HeapAlloc,
-		Failures: g.failures.Load(), Slowest: time.Duration(g.slowest.Load()),
+		Failures: g.failures.Load(), Slowest: time.Duration(g.slowest.Load()), Starved: time.Duration(g.starved.Load()),
 	}
 }
 
@@ -294,6 +312,9 @@ func (s setup) live() (err error) {
 		}
 		defer g.passed.close()
 	}
+	watching, rest := context.WithCancel(context.Background())
+	defer rest()
+	go g.watch(watching)
 	client := s.client()
 	defer func() { err = errors.Join(err, client.Close()) }()
 	var handler http.Handler

@@ -49,7 +49,8 @@ func TestFaults(t *testing.T) {
 				atOnce(t)
 				c := &cell{t: t, fault: f, mode: mode, adapters: guards}
 				r := c.run()
-				t.Logf("%s; the longest answer took %v; decisions were back after %v", told(r.statuses), r.longest, r.back)
+				t.Logf("%s; the longest answer took %v, a guard was starved for %v; decisions were back after %v",
+					told(r.statuses), r.longest, r.starved, r.back)
 				for _, what := range c.broken {
 					t.Error(what)
 				}

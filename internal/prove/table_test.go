@@ -52,10 +52,11 @@ over, and Rate·d for the slowest decision. *Refused wrongly* are refusals of bu
 is not judged by that, as a process does not know what others hold. In all rows, nobody was refused who asked for less than a
 third of the rate, and a policy that fails open answered nothing but 200; those of the table fail closed. 418 is an answer
 of the handler whose unit was given back, *none* that of a guard that was killed. *Back* is how long after the fault the last guard
-had again decided by Redis or a lease. Times are told and not promised: %[3]d processors, %[4]s, Redis %[5]s.
+had again decided by Redis or a lease, *starved* the longest that a guard got no processor, which is in *longest* and in d. Times
+are told and not promised: %[3]d processors, %[4]s, Redis %[5]s.
 
-| fault | mode | guards | busy: over L | promised | early: over L | promised | refused wrongly | answers | longest | back |
-|---|---|---|---|---|---|---|---|---|---|---|
+| fault | mode | guards | busy: over L | promised | early: over L | promised | refused wrongly | answers | longest | starved | back |
+|---|---|---|---|---|---|---|---|---|---|---|---|
 `, "`TestFaults`", "`make prove`", runtime.NumCPU(), runtime.Version(), redis)
 	for _, r := range results {
 		each := strings.Join(r.adapters, ", ")
@@ -70,7 +71,8 @@ had again decided by Redis or a lease. Times are told and not promised: %[3]d pr
 		for _, name := range []string{busy, early} {
 			fmt.Fprintf(&b, " %.1f | %.1f |", max(0, r.over[name]), r.promised[name])
 		}
-		fmt.Fprintf(&b, " %s | %s | %v | %v |\n", wrong, told(r.statuses), r.longest.Round(time.Millisecond), r.back.Round(10*time.Millisecond))
+		fmt.Fprintf(&b, " %s | %s | %v | %v | %v |\n", wrong, told(r.statuses), r.longest.Round(time.Millisecond),
+			r.starved.Round(time.Millisecond), r.back.Round(10*time.Millisecond))
 	}
 	b.WriteString("\n")
 	return b.String()
@@ -94,7 +96,7 @@ func TestTableIsWrittenBetweenItsMarks(t *testing.T) {
 	r := result{
 		fault: "some fault", mode: central, adapters: []string{"gin", "gin"}, over: map[string]float64{busy: -3, early: 2.25},
 		promised: map[string]float64{busy: 4, early: 40}, statuses: map[int]int{429: 2, 200: 1, 0: 3},
-		longest: 50400 * time.Microsecond, back: 1234 * time.Millisecond,
+		longest: 50400 * time.Microsecond, starved: time.Millisecond, back: 1234 * time.Millisecond,
 	}
 	require.NoError(t, os.WriteFile(path, []byte("a\n"+tableBegins+"\nwhat was there\n"+tableEnds+"\nb\n"), 0o600))
 	for range 2 {
@@ -105,7 +107,7 @@ func TestTableIsWrittenBetweenItsMarks(t *testing.T) {
 		require.True(t, strings.HasSuffix(string(text), "|\n\n"+tableEnds+"\nb\n"), "%s", text)
 		require.NotContains(t, string(text), "what was there")
 		require.Contains(t, string(text),
-			"\n| some fault | central | 2 × gin | 0.0 | 4.0 | 2.2 | 40.0 | 0 | 3 × none, 1 × 200, 2 × 429 | 50ms | 1.23s |\n")
+			"\n| some fault | central | 2 × gin | 0.0 | 4.0 | 2.2 | 40.0 | 0 | 3 × none, 1 × 200, 2 × 429 | 50ms | 1ms | 1.23s |\n")
 	}
 	require.NoError(t, os.WriteFile(path, []byte("no marks"), 0o600))
 	require.Error(t, writeTable(path, ""))
