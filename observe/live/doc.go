@@ -28,7 +28,7 @@
 // For each policy the page shows how far it admitted more than its limit promises, beside the bound that
 // docs/guarantees.md computes for where its counts are kept. Up to 8 keys of a policy are measured, those that are asked for
 // most. A bucket is measured over every interval that begins and ends at multiples of 10 ms since its key is watched: what
-// passed there above Burst + Rate·t/Period is the overshoot, too low by at most what the rate brings in 10 ms and never too high. By the
+// passed there above Burst + Rate·t/Period is the overshoot, too low by at most what the rate brings in 20 ms and never too high. By the
 // clock of the process for what a shared store decided, as that is when requests pass; the bound is then what the rate brings
 // in the slowest decision. By the instant of the booking for the rest, where the bound is zero. The others count in windows
 // that are aligned to their Period: a FixedWindow is measured exactly, a SlidingWindow and a SlidingLog not beyond that.

@@ -20,7 +20,7 @@ const (
 // meter measures by how much one key is admitted more than its limit promises. Events may come in any order and from any
 // goroutine: they are counted in grains of time, and the sampler goes over those in order. An interval of whole grains is at
 // least as long as that between the events in it, so what is measured is never too much; and the true one is higher by at most
-// what the rate brings in a grain.
+// what the rate brings in two of them, as each end may lie anywhere in its grain.
 type meter struct {
 	hash  uint64 // of the key
 	limit limiter.Limit

@@ -172,13 +172,13 @@ func (s *sampler) policy(t *tick, p *policy, order int, now time.Time, elapsed f
 	if is.Undecided-is.Closed > v.was.Undecided-v.was.Closed && v.seen.OnStoreError == middleware.FailOpen {
 		v.open = now
 	}
-	would := since(is.Shadow, v.was.Shadow)
+	would, was := since(is.Shadow, v.was.Shadow), v.was
 	v.was = is
 	v.series.put(s.n, rates)
 	s.remaining(p)
 
 	if limits := v.seen.Limit.String() + " " + v.seen.Limiter; limits != v.limits || v.since.IsZero() {
-		v.limits, v.since, v.over, v.over0 = limits, now, overshoot{}, is
+		v.limits, v.since, v.over, v.over0 = limits, now, overshoot{}, was
 	}
 	p.measure(&v.over)
 	row := row{
