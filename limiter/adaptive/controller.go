@@ -80,13 +80,6 @@ type Controller struct {
 	busy     chan struct{} // can be received from while the user's code runs
 }
 
-// telling is what observers and the log were told last.
-type telling struct {
-	limit    limiter.Limit
-	reason   Reason
-	fallback Reason
-}
-
 // State is what a controller knows, for monitoring and tests. All but InFlight is as of the last step, which comes once an
 // interval. [Controller.Explain] says the same in words.
 type State struct {
@@ -209,7 +202,7 @@ func (c *Controller) run(ctx context.Context, done chan<- struct{}) {
 
 // Close stops the controller: from then on the fixed limit is in force. Requests in flight are released as before. It waits
 // for what runs in the background, but not for an Observer, a Logger's handler, a CPUSource or a Law that is being called: it
-// may be called by one. Closing again does nothing.
+// may be called by one. No other is called after that. Closing again does nothing.
 func (c *Controller) Close() error {
 	c.mu.Lock()
 	if c.isClosed {
@@ -326,6 +319,9 @@ func (c *Controller) step(now time.Time) (tell func()) {
 		}
 	}
 	cpu := c.reading(now)
+	if c.closed() { // by who was asked, or meanwhile: the law is not asked any more
+		return nil
+	}
 	c.gov.step(now, &w, cpu)
 	s := c.is(now, w.Window, cpu)
 	if !c.publish(s) {
@@ -378,47 +374,4 @@ func (c *Controller) State() State {
 	s := *c.state.Load()
 	s.InFlight = int(c.inFlight.Load())
 	return s
-}
-
-// telling returns what there is to tell, nil if nothing is.
-func (c *Controller) telling(now time.Time, s *State) func() {
-	was := c.told
-	is := telling{reason: s.Reason, fallback: s.Fallback, limit: limiter.Limit{Burst: s.Bound}}
-	if c.cfg.Target == Rate {
-		if p := c.asked.Swap(nil); p != nil {
-			c.nominal = *p
-		}
-		is.limit = scale(c.nominal, s.Limit)
-	}
-	c.told = is
-	complaint := c.gov.complaint()
-	if is == was && complaint == nil {
-		return nil
-	}
-	return func() {
-		if is.fallback != was.fallback || complaint != nil {
-			c.call(func() { c.log(is, s, complaint) })
-		}
-		if c.cfg.Observer != nil && is != was && is.limit != (limiter.Limit{}) {
-			c.call(func() {
-				c.cfg.Observer.Observe(limiter.Event{
-					Kind: limiter.EventAdapt, Time: now, Policy: c.cfg.Name, Decision: limiter.Decision{Limit: is.limit},
-					Reason: string(is.reason), Err: complaint,
-				})
-			})
-		}
-	}
-}
-
-func (c *Controller) log(is telling, s *State, complaint error) {
-	attrs := []slog.Attr{slog.String("policy", c.cfg.Name), slog.Float64("limit", s.Limit)}
-	if is.fallback == "" {
-		c.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "adaptive limit: the law rules again", attrs...)
-		return
-	}
-	attrs = append(attrs, slog.String("reason", string(is.fallback)), slog.Time("until", s.Until))
-	if complaint != nil {
-		attrs = append(attrs, slog.Any("error", complaint))
-	}
-	c.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "adaptive limit: the fixed limit is in force", attrs...)
 }

@@ -47,21 +47,21 @@
 //     times, and can lower the limit, not raise it. Where all clients leave before they are answered, that is what is known.
 //   - A request is late when it becomes older than the RTT threshold, and counts as that once, in the window in which it becomes
 //     it; whether it is answered later, or its client leaves, does not matter. The service hangs if the limit is used up, 80 % of
-//     it at least (of a rate nobody knows what is used), and more requests became late than were answered well, or none was and most of those in flight are late.
-//     Otherwise what hangs is its clients': some uploads that never end hold places, and say nothing of the others, who are
-//     served well.
+//     it at least (of a rate nobody knows what is used), and more requests became late than were answered well, or none was
+//     and most of those in flight are late. Otherwise what hangs is its clients': some uploads that never end hold places,
+//     and say nothing of the others, who are served well.
 //   - Nothing grows unless the limit is used up, half of MinSamples succeeded and as many as failed at least, and at most one in
 //     ten of the measured and the late is late. Only failures are never a reason to grow, nor with Errors −1.
 //
 // # When the law cannot be trusted
 //
-// The fixed limit takes over, and never an open gate, if the law panics, at whichever of its methods, exits its goroutine or
-// returns no limit ([FallbackPanic], [FallbackValue]); if it needs the load of the processors and there has been none for three intervals ([FallbackCPU]); if
-// the controller has not been run for three intervals ([FallbackLate]); if the limit has been at Min for a minute, refusing
-// requests, while the processors are below half of their threshold and no more than usual fails ([FallbackPinned]); and if
-// it turns by more than a quarter more than six times in ten windows ([FallbackUnsteady]). After 30 s the law begins anew
-// from the fixed limit; each fallback soon after another holds twice as long, up to 10 minutes. [State] says which, and so
-// do a [limiter.EventAdapt] and the log.
+// The fixed limit takes over, and never an open gate, if the law panics, in whichever of its methods, or exits its goroutine
+// ([FallbackPanic]), or returns no limit ([FallbackValue]); if it needs the load of the processors and there has been none for
+// three intervals ([FallbackCPU]); if the controller has not been run for three intervals ([FallbackLate]); if the limit has been
+// at Min for a minute, refusing requests, while the processors are below half of their threshold and no more than usual fails
+// ([FallbackPinned]); and if it turns by more than a quarter more than six times in ten windows ([FallbackUnsteady]). After 30 s
+// the law begins anew from the fixed limit; each fallback soon after another holds twice as long, up to 10 minutes. [State] and
+// [Controller.Explain] say which, and so do a [limiter.EventAdapt] and the log.
 //
 // # What to know
 //
