@@ -226,18 +226,19 @@ func (s *soak) report(t *testing.T, server *redistest.Server, long time.Duration
 	}
 	fmt.Fprintf(&b, `# Soak
 
-One process with all three modes behind it, central in net/http, leased in Gin and fallback in Echo, served %d clients without a
-pause for %v: %d requests, half of them with a key that nobody had used before, %d different ones in all; a tenth were
-given back. Policies were reloaded %d times, with a new one and one less each time. Redis was killed, paused or restarted %d times. All
-policies fail open, and every answer was 200, 418 of the handler, or 429. Afterwards the process had no goroutine and no socket left.
+One process with all three modes behind it, central in net/http, leased in Gin and fallback in Echo, served %d clients without
+a pause for %v: %d requests, half of them with a key that nobody had used before, %d different ones in all, where no table
+holds more than %d. A tenth were answered so that their units are given back. Policies were reloaded %d times, with a new
+one and one less each time. Redis was killed, paused or restarted %d times. All policies fail open, and every answer was 200,
+418 of the handler, or 429. Afterwards the process had no goroutine and no socket left.
 
-%s, %d processors, %s, Redis %s. Samples every %v, after a garbage collection; medians of each quarter, and the highest of all.
-%s writes this file, and fails where the last quarter is above the first: by more than a fifth and %d MB of heap, or
-by more than %d goroutines or files.
+%s, %d processors, %s, Redis %s. Samples every %v, after a garbage collection; medians of each quarter, and
+the highest of all. %s writes this file, and fails where the last quarter is above the first: by more than a fifth and
+%d MB of heap, or by more than %d goroutines or files.
 
 | | heap | goroutines | files and sockets |
 |---|---|---|---|
-`, soakClients, long, total, s.keys.Load(), s.reloads.Load(), restarts, runtime.Version(), runtime.NumCPU(), runtime.GOOS+"/"+runtime.GOARCH,
+`, soakClients, long, total, s.keys.Load(), maxKeys, s.reloads.Load(), restarts, runtime.Version(), runtime.NumCPU(), runtime.GOOS+"/"+runtime.GOARCH,
 		versionOf(t, server), sampleEvery, "`make soak`", heapSlack>>20, countSlack)
 	for k, name := range []string{"first quarter", "second", "third", "last"} {
 		q := quarter(samples, k)
