@@ -65,7 +65,7 @@ func limitsAt(doc *config.Document, cfg middleware.Config, at time.Time) []effec
 		var why []string
 		nominal, _ := built.Limit.(limiter.Limit)
 		for _, a := range built.Adjust {
-			if s, ok := a.(*adaptive.Schedule); ok {
+			if s, ok := a.(limiter.Explainer); ok {
 				l, text := s.Explain(at, nominal)
 				e.Limit = withBounds(p, l.String())
 				if why = append(why, text); p.Plans != nil || p.Overrides != nil {
@@ -83,7 +83,7 @@ func limitsAt(doc *config.Document, cfg middleware.Config, at time.Time) []effec
 }
 
 // likewise tells what a schedule does to limits of plans and overrides.
-func likewise(s *adaptive.Schedule, at time.Time, nominal limiter.Limit) string {
+func likewise(s limiter.Adjuster, at time.Time, nominal limiter.Limit) string {
 	other := limiter.PerHour(999_983) // that nobody has
 	switch moved := s.Adjust(at, other); {
 	case moved == other:
