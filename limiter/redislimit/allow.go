@@ -121,19 +121,18 @@ func (l *Limiter) askInLine(ctx context.Context, g *group) error {
 	if start.IsZero() {
 		start = time.Now()
 	}
-	sharded := l.client.Sharded()
-	if sharded || g.calendar() {
+	if g.calendar() {
 		ctx = rediscall.Since(ctx, start) // there may be two round trips, within one time-out
 	}
 	var node any
-	if sharded {
+	if l.client.Sharded() {
 		node = l.client.Node(ctx, g.key())
 	}
 	if err := l.lines.at(node).do(ctx, start, g); err != nil {
 		return err
 	}
-	if sharded {
-		l.sendMoving(ctx, g.alone())
+	if g.err != nil && l.client.Sharded() {
+		l.sendMoving(rediscall.Since(ctx, start), g.alone())
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ type line struct {
 	send    func(context.Context, []*group)
 	giveUp  func([]*group) // takes of callers that have left
 	timeout time.Duration
+	several bool // a trip may be several, within one time-out
 
 	mu    sync.Mutex
 	queue []*group
@@ -59,6 +60,9 @@ func (l *line) do(ctx context.Context, now time.Time, g *group) error {
 		if len(l.queue) == 0 && !early(ctx, now.Add(l.timeout)) {
 			l.mu.Unlock()
 			defer l.next()
+			if l.several {
+				ctx = rediscall.Since(ctx, now)
+			}
 			l.send(ctx, g.alone())
 			return nil
 		}

@@ -12,6 +12,7 @@ type lines struct {
 	send    func(context.Context, []*group)
 	giveUp  func([]*group)
 	timeout time.Duration
+	several bool // see line
 
 	mu sync.RWMutex
 	of map[any]*line
@@ -41,6 +42,7 @@ func (l *lines) at(node any) *line {
 		l.of = make(map[any]*line)
 	}
 	at = newLine(l.timeout, l.send, l.giveUp)
+	at.several = l.several
 	l.of[node] = at
 	return at
 }

@@ -99,6 +99,7 @@ func New(c Config) (*Limiter, error) {
 	}
 	if !c.NoSharing {
 		l.lines = newLines(c.Timeout, l.send, l.giveUp)
+		l.lines.several = l.client.Sharded()
 	}
 	if c.DenyCache == 0 {
 		c.DenyCache = maxDenyCache

@@ -87,28 +87,40 @@ func (l *Limiter) send(ctx context.Context, groups []*group) {
 // sendEach is send on a Cluster or a Ring: a run of the script for each first key, in one pipeline for each server. One for
 // each place would be less to send, but while a place is moved, a run must wait until all its keys have been.
 func (l *Limiter) sendEach(ctx context.Context, groups []*group) {
-	var all []*trip
-	at := make(map[string]*trip)
+	f := fans.Get().(*fan)
 	for _, g := range groups {
 		key := g.key()
-		t := at[key]
+		t := f.at[key]
 		if t == nil {
 			t = trips.Get().(*trip)
-			at[key] = t
-			all = append(all, t)
+			f.at[key] = t
+			f.trips = append(f.trips, t)
 		}
 		t.members = append(t.members, g)
 	}
-	calls := make([]rediscall.Call, len(all))
-	for i, t := range all {
+	for _, t := range f.trips {
 		t.load(l.caller)
-		calls[i] = rediscall.Call{Keys: t.keys, Args: t.args}
+		f.calls = append(f.calls, rediscall.Call{Keys: t.keys, Args: t.args})
 	}
-	l.callEach(ctx, calls)
-	for i, t := range all {
-		l.answered(t, calls[i].Reply, calls[i].Err)
+	l.callEach(ctx, f.calls)
+	for i, t := range f.trips {
+		l.answered(t, f.calls[i].Reply, f.calls[i].Err)
 	}
+	clear(f.at)
+	clear(f.trips)
+	clear(f.calls)
+	f.trips, f.calls = f.trips[:0], f.calls[:0]
+	fans.Put(f)
 }
+
+// fan is trips made at once.
+type fan struct {
+	at    map[string]*trip // by their first key
+	trips []*trip
+	calls []rediscall.Call
+}
+
+var fans = sync.Pool{New: func() any { return &fan{at: make(map[string]*trip)} }}
 
 // answered takes the reply apart and frees the trip.
 func (l *Limiter) answered(t *trip, reply string, err error) {
