@@ -9,8 +9,9 @@
 //
 // # Time
 //
-// The server's clock decides (TIME, read once for a call), so the clocks of the processes do not matter. A server whose clock
-// is set back goes on from where it was. After a fail-over the replica's clock counts: what it is behind by up to a second
+// The server's clock decides (TIME, read once for a call), so the clocks of the processes do not matter. Where it is set back
+// by up to a second, keys wait until it has caught up; by more, each goes on from its last take: what it has earned since then
+// is lost, and nothing is won. After a fail-over the replica's clock counts: what it is behind by up to a second
 // costs nobody anything but that wait; what it is ahead by is time that passed. With Config.CallerClock the callers' clocks
 // decide: stored instants never go back, a process that is behind earns nothing, and the bound is that of the fastest clock.
 //
