@@ -278,7 +278,7 @@ func (s *sampler) full() []byte {
 	short := len(s.policies) > many
 	f := full{
 		Title: s.page.cfg.Title, Now: s.last.Unix(), Times: s.clock.times(n, false),
-		State: s.stateIs, Stores: s.rows, Document: s.document,
+		State: s.stateIs, Stores: s.rows, Document: s.document, Policies: []fullPolicy{},
 	}
 	for k := range kinds {
 		f.Totals = append(f.Totals, s.totals.values(n, false, k))

@@ -57,6 +57,7 @@ func TestStreamIsTheWholeAndThenEachSecond(t *testing.T) {
 		require.Len(t, all, 6)
 		require.Equal(t, "full", all[0].name)
 		require.Contains(t, all[0].data, `"title":"shop"`)
+		require.Contains(t, all[0].data, `"policies":[]`, "a list, though it is empty")
 		for k, e := range all {
 			require.Equal(t, 3+k, number(t, e))
 			require.Equal(t, e.told(t).Now, all[0].told(t).Now+int64(k))

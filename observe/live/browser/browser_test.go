@@ -14,6 +14,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
@@ -104,6 +105,7 @@ func (s *scene) look(t *testing.T, width, height int64, scheme string) *tab {
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500,
 	})
+	call(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	b.do(chromedp.Navigate(s.url + "/live/"))
 	b.until(`document.getElementById("state").dataset.word !== "wait"`)
 	return b
@@ -156,6 +158,22 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(b.ctx, actions...))
 }
 
+// script runs one, whatever it returns.
+func (b *tab) script(text string) {
+	b.t.Helper()
+	eval[bool](b, text+"\n;true")
+}
+
+// press is a key as a keyboard has it: what a script prevents does not become text.
+func (b *tab) press(key, text string) {
+	b.t.Helper()
+	codes := map[string]int64{"Tab": 9, "Enter": 13, "Escape": 27, "/": 191}
+	call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{
+		Type: input.DispatchKeyEventTypeKeyDown, Key: key, Code: key, Text: text, WindowsVirtualKeyCode: codes[key],
+	})
+	call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyUp, Key: key, Code: key, WindowsVirtualKeyCode: codes[key]})
+}
+
 // call sends a command of the protocol.
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 	b.t.Helper()
@@ -176,7 +194,7 @@ func (b *tab) until(script string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	_, err := chromedp.Run(ctx, chromedp.Poll[bool](script, chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+	_, err := chromedp.Run(ctx, chromedp.Poll[bool]("!!("+script+")", chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 	if err != nil {
 		page, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 3000)`))
 		b.mu.Lock()

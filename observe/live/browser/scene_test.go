@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -30,7 +31,9 @@ type scene struct {
 	watch limiter.Observer
 	store limiter.Limiter
 	url   string
+	addr  string
 	http  http.Handler
+	kill  func() // ends the server
 
 	mu     sync.Mutex
 	status live.Status
@@ -73,15 +76,29 @@ func newScene(t *testing.T, makeStore func(limiter.Observer) limiter.Limiter, po
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/live/", s.page)
-	server := httptest.NewUnstartedServer(mux)
-	server.Config.RegisterOnShutdown(s.page.Close)
-	server.Start()
-	t.Cleanup(func() {
-		s.page.Close()
-		server.Close()
-	})
-	s.url = server.URL
+	s.http = mux
+	s.serveAt("127.0.0.1:0")
 	return s
+}
+
+// serveAt serves the page at an address.
+func (s *scene) serveAt(addr string) {
+	l, err := (&net.ListenConfig{}).Listen(s.t.Context(), "tcp", addr)
+	require.NoError(s.t, err)
+	server := &http.Server{Handler: s.http, ReadHeaderTimeout: patience}
+	server.RegisterOnShutdown(s.page.Close)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(l)
+	}()
+	s.kill = sync.OnceFunc(func() {
+		_ = server.Close()
+		<-ended
+	})
+	s.t.Cleanup(s.kill)
+	s.addr = l.Addr().String()
+	s.url = "http://" + s.addr
 }
 
 // send sends n requests of a client to a path, one after the other.
