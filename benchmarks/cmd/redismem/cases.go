@@ -20,6 +20,7 @@ type kind struct {
 	takes int
 	// processes are how many ask for each key.
 	processes int
+	fields    int // of each key, where it is a hash
 	// start returns a function that makes the key of a client by so many takes, and one that ends what was started.
 	start func(addrs []string) (fill, func(), error)
 }
@@ -47,7 +48,7 @@ func cases() []kind {
 		fleet("leased, nothing held", 1, 1, 1),
 		fleet("leased, held by 1", 1, takesOfALease, 1),
 		fleet("leased, held by 10", 10, takesOfALease, 10),
-		fleet("leased, held by 1000", 1000, takesOfALease, 1000),
+		fleet("leased, held by 1000", 1000, takesOfALease, 10_000),
 	}
 	for _, name := range []string{"redis_rate", "ulule", "throttled", "valkeylimiter"} {
 		for _, r := range peer.Redises() {
@@ -97,7 +98,11 @@ const takesOfALease = 8
 
 // fleet are keys of leased that are asked for at so many processes.
 func fleet(name string, processes, takes, fewer int) kind {
-	return kind{name: name, fewer: fewer, takes: takes, processes: processes, start: func(addrs []string) (fill, func(), error) {
+	fields := 1
+	if takes == takesOfALease {
+		fields += processes
+	}
+	return kind{name: name, fewer: fewer, takes: takes, processes: processes, fields: fields, start: func(addrs []string) (fill, func(), error) {
 		rdb := client(addrs)
 		var all []*leased.Limiter
 		stop := func() {

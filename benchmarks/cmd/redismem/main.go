@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -29,16 +30,21 @@ const connections = 1000
 func main() {
 	keys := flag.Int("keys", 100_000, "keys of each limiter")
 	rounds := flag.Int("rounds", 1, "rounds")
+	only := flag.String("case", "", "measure only cases that match this pattern")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *rounds, *keys); err != nil {
+	if err := run(ctx, *rounds, *keys, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "redismem:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, rounds, keys int) error {
+func run(ctx context.Context, rounds, keys int, only string) error {
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
 	s, err := redisserver.Start(ctx, 1)
 	if err != nil {
 		return err
@@ -49,6 +55,9 @@ func run(ctx context.Context, rounds, keys int) error {
 	fmt.Println("round\tname\tclients\tkeys\tname_bytes\tusage_bytes\tredis_bytes\tprocess_bytes")
 	for round := range rounds {
 		for _, c := range cases() {
+			if !pattern.MatchString(c.name) {
+				continue
+			}
 			row, err := measure(ctx, s, rdb, c, max(1, keys/c.fewer))
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
@@ -73,7 +82,7 @@ func measure(ctx context.Context, s *redisserver.Servers, rdb *redis.Client, c k
 	}
 	defer stop()
 	// Connections and scripts are there before it counts. Of one take no lease is left that would be given back meanwhile.
-	if err := each(ctx, 1000, func(k int) error { return fill(ctx, "warm"+strconv.Itoa(k), 1) }); err != nil {
+	if err := each(ctx, max(1, 1000/c.processes), func(k int) error { return fill(ctx, "warm"+strconv.Itoa(k), 1) }); err != nil {
 		return "", err
 	}
 	if err := s.Flush(ctx); err != nil {
@@ -97,7 +106,7 @@ func measure(ctx context.Context, s *redisserver.Servers, rdb *redis.Client, c k
 	if there < int64(n) { // some libraries keep several for a client
 		return "", fmt.Errorf("%d keys are there instead of %d", there, n)
 	}
-	names, usage, err := sample(ctx, rdb)
+	names, usage, err := sample(ctx, rdb, c.fields)
 	if err != nil {
 		return "", err
 	}
@@ -145,8 +154,9 @@ func used(ctx context.Context, rdb *redis.Client) (float64, error) {
 	return 0, errors.New("INFO has no used_memory")
 }
 
-// sample returns the mean length of names, and what MEMORY USAGE says, of some keys.
-func sample(ctx context.Context, rdb *redis.Client) (names, usage float64, err error) {
+// sample returns the mean length of names, and what MEMORY USAGE says, of some keys. Those that are hashes of so many fields must
+// be whole: what is leased is given back after a while.
+func sample(ctx context.Context, rdb *redis.Client, fields int) (names, usage float64, err error) {
 	keys, _, err := rdb.Scan(ctx, 0, "*", 1000).Result()
 	if err != nil || len(keys) == 0 {
 		return 0, 0, errors.Join(err, errors.New("no keys"))
@@ -155,6 +165,11 @@ func sample(ctx context.Context, rdb *redis.Client) (names, usage float64, err e
 		u, err := rdb.MemoryUsage(ctx, key, 0).Result()
 		if err != nil {
 			return 0, 0, err
+		}
+		if fields > 0 {
+			if n, err := rdb.HLen(ctx, key).Result(); err != nil || n != int64(fields) {
+				return 0, 0, errors.Join(err, fmt.Errorf("%s has %d fields instead of %d", key, n, fields))
+			}
 		}
 		names, usage = names+float64(len(key)), usage+float64(u)
 	}
