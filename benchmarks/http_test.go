@@ -33,6 +33,8 @@ var httpScenarios = []struct {
 	status   int
 }{
 	{"allow", 1, 1, peer.Open, http.StatusOK},
+	// A quota of which much is used and much is left, so that no response says the numbers of another.
+	{"allow-used", 1, 1, peer.Live, http.StatusOK},
 	{"deny", 1, 1, peer.Closed, http.StatusTooManyRequests},
 	{"allow-3policies", 3, 1, peer.Open, http.StatusOK},
 	{"deny-100k-clients", 1, 100_000, peer.Closed, http.StatusTooManyRequests},

@@ -65,7 +65,6 @@ type twin struct {
 	seen  recorder
 	calls []string // of callbacks
 	fails bool     // the store is away
-	panic bool     // keys panic
 }
 
 // seenOf is what a request comes to.

@@ -26,8 +26,7 @@ func (x *Renderer) writeOne(h http.Header, now time.Time, it *Item) bool {
 		h[keyRetry] = countLine(x.waitSeconds(wait))
 	}
 	h[keyXLimit] = p.limit
-	h[keyXRemaining] = leftLine(min(max(int64(d.Remaining), 0), p.quota), p.quota)
-	h[keyXReset] = instantLine(now, ceilEpoch(now, reset))
+	h[keyXRemaining], h[keyXReset] = lines(now, min(max(int64(d.Remaining), 0), p.quota), p.quota, ceilEpoch(now, reset))
 	return true
 }
 

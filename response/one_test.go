@@ -159,7 +159,11 @@ func TestNumbers(t *testing.T) {
 	}
 	wg.Wait()
 	require.Zero(t, testing.AllocsPerRun(100, func() { table.line(near + 1) }))
-	for _, n := range []int64{math.MinInt64, -1, 0, near - 1, near, math.MaxInt64} {
+	numbers := []int64{math.MinInt64, -1, 0, near - 1, near, math.MaxInt64}
+	for n := int64(1); n < math.MaxInt64/10; n *= 10 {
+		numbers = append(numbers, n-1, n, n+n/9)
+	}
+	for _, n := range numbers {
 		require.Equal(t, []string{strconv.FormatInt(n, 10)}, countLine(n))
 		require.Equal(t, []string{strconv.FormatInt(n, 10)}, instantLine(time.Unix(5000, 0), n))
 	}
