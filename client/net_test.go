@@ -118,7 +118,7 @@ func TestRedisDies(t *testing.T) {
 	strict := newTransport(t, client.Config{Base: p, Limiter: l, Limit: limiter.PerSecond(1000), Strict: true, MaxWait: 200 * ms})
 	patient := newTransport(t, client.Config{Base: p, Limiter: l, Limit: limiter.PerSecond(1000), Strict: true, MaxWait: time.Minute})
 	shares := newTransport(t, client.Config{Base: p, Limiter: l, Limit: limiter.PerSecond(1000)})
-	_, err = get(strict, "with it")
+	_, err = get(patient, "with it")
 	require.NoError(t, err)
 	store.Kill()
 	_, err = get(strict, "without it")

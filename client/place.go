@@ -35,9 +35,13 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 	}
 	take := limiter.Take{Key: u.key, Limit: u.s.limit, N: 1, NoCache: true}
 	asked := time.Now()
+	var away error // what the store was, the last time
 	for try := 0; ; try++ {
 		left := time.Until(u.until)
-		if left <= 0 {
+		switch {
+		case left <= 0 && away != nil:
+			return at, back, u.limited(ReasonUnavailable, 0, away)
+		case left <= 0:
 			return at, back, u.late(ctx, ReasonQuota)
 		}
 		take.MaxDelay = left
@@ -54,6 +58,7 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 			at, err := u.share()
 			return at, u.keeps(at), err
 		case errors.Is(err, limiter.ErrUnavailable):
+			away = err
 			if err := u.again(ctx, try, err); err != nil {
 				return at, back, err
 			}
@@ -62,7 +67,7 @@ func (u *turn) place(ctx context.Context) (at time.Time, back func(), err error)
 		case err != nil:
 			return at, back, fmt.Errorf("client: %w", err)
 		}
-		u.shown = d
+		u.shown, away = d, nil
 		if d.Allowed {
 			at = u.booked(asked, d.Delay)
 			if u.s.even {
