@@ -77,7 +77,7 @@ function axes(unit) {
   const colour = colours();
   const look = { stroke: colour.soft, grid: { stroke: colour.line, width: 1 }, ticks: { stroke: colour.line, width: 1, size: 4 }, font: "11px system-ui, sans-serif" };
   return [
-    { ...look, values: (u, at) => at.map((t) => clockTime(t).slice(0, u.scales.x.max - u.scales.x.min > 240 ? 5 : 8)), space: 70, size: 28 },
+    { ...look, values: (u, at) => at.map((t) => clockTime(t).slice(0, u.scales.x.max - u.scales.x.min > 240 ? 5 : 8)), space: 70, size: 28, incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600] },
     { ...look, values: (u, at) => at.map((v) => v >= 1000 ? v / 1000 + "k" : String(Math.round(v * 1000) / 1000)), size: 48, space: 28, label: unit },
   ];
 }

@@ -34,11 +34,10 @@ var chromium struct {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	m.Run()
 	for k := len(chromium.stop) - 1; k >= 0; k-- {
 		chromium.stop[k]()
 	}
-	os.Exit(code)
 }
 
 // launch starts the browser. In CI it must be there.
