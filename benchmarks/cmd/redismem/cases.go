@@ -46,8 +46,8 @@ func cases() []kind {
 		central("sliding_log, 10 takes", log, 10, time.Second),
 		central("sliding_log, 100 takes", log, 100, time.Second),
 		fleet("leased, nothing held", 1, 1, 1),
-		fleet("leased, held by 1", 1, takesOfALease, 1),
-		fleet("leased, held by 10", 10, takesOfALease, 10),
+		fleet("leased, held by 1", 1, takesOfALease, 20),
+		fleet("leased, held by 10", 10, takesOfALease, 50),
 		fleet("leased, held by 1000", 1000, takesOfALease, 10_000),
 	}
 	for _, name := range []string{"redis_rate", "ulule", "throttled", "valkeylimiter"} {
