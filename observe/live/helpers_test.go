@@ -85,22 +85,22 @@ func (w *wire) WriteHeader(status int) { w.status = status }
 func (w *wire) FlushError() error      { return nil }
 
 func (w *wire) SetWriteDeadline(t time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.patient {
 		return http.ErrNotSupported
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.deadline = t
 	return nil
 }
 
 func (w *wire) Write(b []byte) (int, error) {
 	w.mu.Lock()
-	stopped, deadline := w.stopped, w.deadline
+	stopped, deadline, patient := w.stopped, w.deadline, w.patient
 	w.mu.Unlock()
 	if stopped != nil {
 		var late <-chan time.Time
-		if !w.patient {
+		if !patient {
 			late = time.After(time.Until(deadline))
 		}
 		select {
@@ -112,6 +112,13 @@ func (w *wire) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sent.Write(b)
+}
+
+// forgetDeadlines makes it a writer that knows none.
+func (w *wire) forgetDeadlines() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.patient = true
 }
 
 // stop makes writes wait until what it returns is called.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,8 +108,13 @@ func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, live.Config{})
 		g := newGuard(t, p, nil, policy("stays", "9/s"), policy("goes", "9/s"))
+		var mu sync.Mutex
 		status := live.Status{Source: "file", Hash: "one"}
-		p.Watch(g, func() live.Status { return status })
+		p.Watch(g, func() live.Status {
+			mu.Lock()
+			defer mu.Unlock()
+			return status
+		})
 		w, leave, _ := view(p, nil)
 		send(g, "/", 4)
 		after(1100 * time.Millisecond)
@@ -116,7 +122,9 @@ func TestReload(t *testing.T) {
 		stays, comes := policy("stays", "7/s"), policy("comes", "5/s")
 		stays.Key, comes.Key = keyfunc.IP(), keyfunc.IP()
 		require.NoError(t, g.Update([]middleware.Policy{stays, comes}))
+		mu.Lock()
 		status = live.Status{Source: "file", Hash: "two", Changes: []string{"policies.stays.limit: 9/s → 7/s"}}
+		mu.Unlock()
 		after(time.Second)
 		s := follow(t, w.events(t))
 		require.NotContains(t, s.rows, "goes")
@@ -138,19 +146,29 @@ func TestReload(t *testing.T) {
 // store is a shared store of a test, with a delay and an end.
 type store struct {
 	limiter.Limiter
+	mu    sync.Mutex
 	delay time.Duration
 	away  error
 	via   limiter.Via
 }
 
 func (s *store) Allow(ctx context.Context, key limiter.Key, l limiter.Limit, n int) (limiter.Decision, error) {
-	if s.away != nil {
-		return limiter.Decision{}, errors.Join(limiter.ErrUnavailable, s.away)
+	s.mu.Lock()
+	delay, away, via := s.delay, s.away, s.via
+	s.mu.Unlock()
+	if away != nil {
+		return limiter.Decision{}, errors.Join(limiter.ErrUnavailable, away)
 	}
 	d, err := s.Limiter.Allow(ctx, key, l, n)
-	time.Sleep(s.delay)
-	d.Via = s.via
+	time.Sleep(delay)
+	d.Via = via
 	return d, err
+}
+
+func (s *store) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
 }
 
 // What is measured is beside the bound of the store's kind.
@@ -165,12 +183,12 @@ func TestBounds(t *testing.T) {
 		p.Watch(g, nil)
 		w, leave, _ := view(p, nil)
 		// Replies that are late and then quick: what the rate brings in the slowest one passes too early after it.
-		shared.delay = 300 * time.Millisecond
+		shared.set(func() { shared.delay = 300 * time.Millisecond })
 		for range 40 {
 			go send(g, "/", 1)
 		}
 		after(299 * time.Millisecond)
-		shared.delay = 0
+		shared.set(func() { shared.delay = 0 })
 		after(2 * time.Millisecond)
 		send(g, "/", 40)
 		after(3 * time.Second)
@@ -179,7 +197,7 @@ func TestBounds(t *testing.T) {
 		require.LessOrEqual(t, r.O, r.B)
 		require.InDelta(t, 30, r.B, 0.5, "100 a second in 300 ms")
 
-		shared.away = errors.New("dial 10.0.0.7: refused")
+		shared.set(func() { shared.away = errors.New("dial 10.0.0.7: refused") })
 		send(g, "/", 3)
 		after(time.Second)
 		s := follow(t, w.events(t))
@@ -188,7 +206,7 @@ func TestBounds(t *testing.T) {
 		require.True(t, s.about["far"].Undecided)
 		require.Equal(t, "away", s.state)
 		require.NotContains(t, w.text(), "10.0.0.7")
-		shared.away = nil
+		shared.set(func() { shared.away = nil })
 		send(g, "/", 1)
 		after(time.Second)
 		s = follow(t, w.events(t))
@@ -197,7 +215,7 @@ func TestBounds(t *testing.T) {
 		after(15 * time.Minute)
 		require.InDelta(t, 30, follow(t, w.events(t)).rows["far"].B, 0.5)
 
-		shared.via = limiter.ViaFallback
+		shared.set(func() { shared.via = limiter.ViaFallback })
 		send(g, "/", 1)
 		after(time.Second)
 		require.Equal(t, -2.0, follow(t, w.events(t)).rows["far"].B)

@@ -144,7 +144,7 @@ func TestSlowViewers(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, quick.text(), slow.text())
 
-		slow.patient = true // behind a writer without deadlines
+		slow.forgetDeadlines() // as behind some writers
 		after(time.Second)
 		resume = slow.stop()
 		after(2 * time.Minute)

@@ -24,6 +24,7 @@ function say(s) {
 }
 
 function state(s) {
+  model.state = s;
   const before = $("state").dataset.word;
   $("state").dataset.word = s.word;
   text($("state-text"), words[s.word] || s.word);
@@ -140,7 +141,10 @@ function connected(e) {
   last = e.lastEventId;
   heard = performance.now();
   again = 2000;
-  if ($("link").dataset.word === "lost") say("Connected again.");
+  if ($("link").dataset.word === "lost") {
+    say("Connected again.");
+    if (model.state) state(model.state);
+  }
   $("link").dataset.word = "live";
   document.body.classList.remove("stale");
 }
@@ -150,6 +154,8 @@ function lost() {
   $("link").dataset.word = "lost";
   text($("link"), "Connection lost, trying again");
   document.body.classList.add("stale");
+  $("state").dataset.word = "wait"; // how it is by now nobody knows
+  text($("state-text"), "Not known");
   say("Connection lost. What is shown is old.");
 }
 

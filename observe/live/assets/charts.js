@@ -105,7 +105,7 @@ export class Chart {
     }));
     this.plot = new uPlot({
       width: Math.max(this.box.clientWidth, 100), height: 150, series: [{ value: (u, v) => v == null ? "–" : clockTime(v) }, ...series], axes: axes(),
-      scales: { x: { time: true }, y: { range: (u, low, high) => [0, Math.max(1, high) * 1.05] } },
+      scales: { x: { time: true, range: (u, low, high) => [Math.min(low, high - 60), high] }, y: { range: (u, low, high) => [0, Math.max(1, high) * 1.05] } },
       cursor: { drag: { x: false, y: false }, y: false, points: { show: false } }, hooks: { setCursor: [() => this.tell()] }, padding: [6, 8, 0, 0],
     }, this.data(), this.box);
     const canvas = this.box.querySelector("canvas");

@@ -154,6 +154,7 @@ func TestReconnect(t *testing.T) {
 	s.kill()
 	b.until(`document.getElementById("link").textContent.startsWith("Connection lost")`)
 	b.until(`document.getElementById("spoken").textContent.startsWith("Connection lost")`)
+	require.Equal(t, "Not known", eval[string](b, `document.getElementById("state-text").textContent`))
 	b.picture("lost-dark-desktop")
 	other := newScene(t, nil, byIP("second", "/", limiter.PerHour(9)))
 	other.serveAt(s.addr)
