@@ -58,6 +58,9 @@
 // connections of its own, which its hooks do not see either. With DialerRetries: 1 a plain client tells a refused connection
 // at once, and not at the end of the time-out.
 //
+// Its user needs the commands EVALSHA, EVAL, TIME, GET, SET, DEL and PTTL, for logs also GETRANGE, SETRANGE, STRLEN and
+// PEXPIRE. MGET is used where it is allowed.
+//
 // # Cluster
 //
 // The braces in a key make all policies and windows of one identity share a slot, so they are one round trip on a Cluster
