@@ -58,9 +58,44 @@ have no cleanup or none whose period can be set.`, []column{
 and what was refilled meanwhile.`, []column{
 		{"admitted", "admitted"}, {"over", "over"}, {"errors", "errors"},
 	})
+	p.growth()
 	p.redis()
+	p.redisCosts()
 	p.fleets()
 	p.endToEnd()
+}
+
+// growth shows what more keys cost a decision.
+func (p page) growth() {
+	for _, n := range []string{"1000", "10000", "100000", "1000000", "10000000"} {
+		p.table("Decisions among "+n+" keys", "growth "+n, `Known keys, asked for at random, each case in a process of its own. The longest single
+decision by the clock is mostly the machine's; by the thread's own processor time it is what the decision took. insert is a key's first.`, []column{
+			{"CPU, ns", "cpu_ns"},
+			{"longest, µs", "worst_us"},
+			{"longest by its own time, µs", "own_worst_us"},
+			{"insert, CPU ns", "insert_cpu_ns"},
+			{"longest insert by its own time, µs", "insert_own_worst_us"},
+			{"bytes per key", "bytes_per_key"},
+		})
+	}
+}
+
+// redisCosts shows what fleets are reckoned by.
+func (p page) redisCosts() {
+	p.table("What a trip costs Redis", "rediscost", `Callers, or limiters of one process that stand for processes of a fleet, ask one Redis without a pause.`, []column{
+		{"asked per s", "asked_per_s"},
+		{"decisions per trip", "decisions_per_trip"},
+		{"trips per s", "trips_per_s"},
+		{"Redis CPU per trip, µs", "cpu_us_per_trip"},
+		{"per decision, µs", "cpu_us_per_decision"},
+		{"bytes in", "in_bytes_per_trip"},
+		{"bytes out", "out_bytes_per_trip"},
+		{"errors", "errors"},
+	})
+	p.table("Memory of Redis", "redismem", `Bytes for each client whose quota is in use: by MEMORY USAGE, by used_memory of the whole server, and the heap of the
+process that asks. Some limiters keep several keys for a client.`, []column{
+		{"keys", "keys"}, {"name", "name_bytes"}, {"MEMORY USAGE", "usage_bytes"}, {"used_memory", "redis_bytes"}, {"process", "process_bytes"},
+	})
 }
 
 func (p page) setup() {

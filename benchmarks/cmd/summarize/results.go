@@ -110,6 +110,9 @@ func load(dir string) (*results, error) {
 		{"redis.txt", readBench},
 		{"fleet.tsv", groups("fleet").read},
 		{"rediswrk.tsv", groups("wrk").read},
+		{"growth.tsv", groups("growth").read},
+		{"rediscost.tsv", table("rediscost").read},
+		{"redismem.tsv", table("redismem").read},
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, part.file))
 		if errors.Is(err, fs.ErrNotExist) {
