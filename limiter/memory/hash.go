@@ -41,10 +41,23 @@ func valid(h uint64) uint64 {
 	return h
 }
 
-// own returns the hash of a key's cell under an algorithm.
+// own returns the hash of a key's cell under an algorithm. It is fold for both texts, with the lengths most of them have
+// in place: a call takes as long as its work.
 func (h *hasher) own(k *limiter.Key, a limiter.Algorithm) uint64 {
-	space := fold(k.Space, h.secret[0], h.secret[1])
-	id := fold(k.ID, h.secret[2], h.secret[3])
+	var space, id uint64
+	switch n := len(k.Space); {
+	case n >= 8 && n <= 16:
+		space = mix(load64(k.Space)^h.secret[0], load64(k.Space[n-8:])^h.secret[1]) ^ uint64(n)
+	case n >= 4 && n < 8:
+		space = mix(load32(k.Space)^h.secret[0], load32(k.Space[n-4:])^h.secret[1]) ^ uint64(n)
+	default:
+		space = fold(k.Space, h.secret[0], h.secret[1])
+	}
+	if n := len(k.ID); n >= 8 && n <= 16 {
+		id = mix(load64(k.ID)^h.secret[2], load64(k.ID[n-8:])^h.secret[3]) ^ uint64(n)
+	} else {
+		id = fold(k.ID, h.secret[2], h.secret[3])
+	}
 	return valid(mix(space^h.tags[a&7], id^h.secret[4]))
 }
 

@@ -24,7 +24,7 @@ type segment struct {
 }
 
 // sizes are the lengths of segments. Those of 32 and more are size classes of the allocator.
-var sizes = [...]int{32, 48, 64, 96, 128, 192, 256, 320, 384}
+var sizes = [...]int{32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768}
 
 // most is how many cells of a segment are filled at most: longer searches cost more than memory.
 func most(size int) int { return size - size/8 }
@@ -42,8 +42,8 @@ func fit(live int) int {
 
 // Segments split when they do not fit the longest size, and merge when both together are far below.
 const (
-	mostLive  = 336 // most(384)
-	fewLive   = 112
+	mostLive  = 672 // most(768)
+	fewLive   = 224
 	maxDepth  = 24 // beyond, which no random hash reaches, segments become longer
 	noInstant = math.MaxInt64
 	perLine   = 2 // cells of 32 bytes in a cache line

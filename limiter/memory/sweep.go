@@ -64,7 +64,7 @@ func (l *Limiter) tend(s *segment, now int64) {
 		l.reap(s, now)
 	}
 	for !s.moved {
-		t := l.merge(s, now)
+		t := l.merge(s)
 		if t == nil {
 			break
 		}
@@ -79,7 +79,7 @@ func (l *Limiter) tend(s *segment, now int64) {
 
 // merge moves s and its buddy to one new segment, if few keys are left in both, and returns it with its mutex held.
 // s.mu must be held and still is afterwards.
-func (l *Limiter) merge(s *segment, now int64) *segment {
+func (l *Limiter) merge(s *segment) *segment {
 	if s.depth == 0 || s.live > fewLive {
 		return nil
 	}
@@ -96,9 +96,7 @@ func (l *Limiter) merge(s *segment, now int64) *segment {
 	if b.moved {
 		return nil
 	}
-	if b.idle.Load() <= now {
-		l.reap(b, now)
-	}
+	// What is idle in b is left for b's own turn: a step frees the keys of one segment.
 	if s.live+b.live > fewLive {
 		return nil
 	}
