@@ -52,7 +52,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 
 // With many policies and keys, and viewers, memory stays what the package comment says.
 func TestMemoryIsBounded(t *testing.T) {
-	if raceDetector || testing.Short() {
+	if raceDetector {
 		t.Skip("measures memory")
 	}
 	const policies, keys = 500, 100_000

@@ -27,7 +27,7 @@ func (p *policy) promise(now time.Time, is counts) (bound float64, text string) 
 	v := &p.shown
 	via := func(k limiter.Via) bool { return is.via[k] > v.over0.via[k] }
 	switch {
-	case v.seen.Limit == (limiter.Limit{}):
+	case v.seen.Limit == (limiter.Limit{}) && (v.seen.InFlightOf > 0 || v.seen.Adaptive != nil):
 		return 0, "A bound on requests in flight in this process: exact."
 	case v.seen.Undecided && v.seen.OnStoreError == middleware.FailOpen, !v.open.IsZero() && now.Sub(v.open) < openFor:
 		return none, "The store could not be asked, and requests passed uncounted (fail open): no bound."
