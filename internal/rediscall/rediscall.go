@@ -179,7 +179,7 @@ func (c *Client) RunEach(ctx context.Context, s *Script, calls []Call) {
 }
 
 // isUnknown reports that the server does not know the script by its SHA-1.
-func isUnknown(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+func isUnknown(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // isMoving reports that nothing ran as only some of the keys have been moved to another node yet.
 func isMoving(err error) bool { return code(err) == "TRYAGAIN" }
