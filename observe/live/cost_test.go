@@ -82,6 +82,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 	grown := int64(heap()) - int64(before)
+	runtime.KeepAlive(texts)
 	t.Logf("%d KB for %d policies and %d keys", grown/1024, policies, keys)
 	require.Less(t, grown, int64(policies*(8*2200+6000)))
 	for k := range 2000 { // and no more than so many policies

@@ -151,7 +151,8 @@ func (p *policy) counts() (c counts) {
 	c.Degraded = p.degraded.Load() // first: its refusal was told before
 	c.Refused = p.refused.Load()
 	c.Refused -= min(c.Refused, c.Degraded)
-	c.Undecided, c.Closed = p.undecided.Load(), p.closed.Load()
+	c.Closed = p.closed.Load() // first, likewise
+	c.Undecided = p.undecided.Load()
 	return c
 }
 
