@@ -52,7 +52,7 @@ function stores(rows) {
   }
   $("stores").replaceChildren(...rows.map((r) => {
     const memory = r.kind === "memory";
-    const is = memory ? `${r.keys.toLocaleString("en")} keys` + (r.shared ? `, ${r.shared.toLocaleString("en")} takes on shared cells` : "")
+    const is = memory ? `${r.keys.toLocaleString("en")} ${r.keys === 1 ? "key" : "keys"}` + (r.shared ? `, ${r.shared.toLocaleString("en")} takes on shared cells` : "")
       : [r.breaker ? "breaker " + r.breaker : "", r.failed ? "failing: " + r.cause : ""].filter(Boolean).join(", ") || "answers";
     const bad = !memory && (r.failed > 0 || (r.breaker && r.breaker !== "closed"));
     const cells = memory ? [] : [number(r.calls), number(r.failed), number(r.p50), number(r.p99)];
