@@ -113,10 +113,16 @@ func TestWriteRefusalAgreesWithRefuse(t *testing.T) {
 				}
 				items := []Item{{Policy: p, Decision: d, Violated: rapid.IntRange(0, 9).Draw(t, "violated") < 9, Set: drawSet(t)}}
 				r := drawRequest(t)
-				want, got := httptest.NewRecorder(), httptest.NewRecorder()
-				for key, lines := range rapid.SampledFrom([]http.Header{
+				before := rapid.SampledFrom([]http.Header{
 					{}, {}, {}, {"Retry-After": {"7"}}, {"Content-Encoding": {"gzip"}}, {"Cdn-Cache-Control": {"max-age=9"}}, {"X-Ratelimit-Remaining": {"3"}},
-				}).Draw(t, "before") {
+				}).Draw(t, "before")
+				if d != nil && rapid.Bool().Draw(t, "usual") { // as most are, which the draws above hardly ever are
+					f = Refusal{Kind: QuotaExceeded, Policies: []string{"api"}, RetryAfter: d.RetryAfter, At: f.At}
+					items[0].Violated, items[0].Set, before = true, Set{}, nil
+					r.Header.Del("Accept")
+				}
+				want, got := httptest.NewRecorder(), httptest.NewRecorder()
+				for key, lines := range before {
 					want.Header()[key], got.Header()[key] = lines, lines
 				}
 				long.WriteHeaders(want.Header(), r, f.At, items)
