@@ -117,8 +117,8 @@ func (r *Rule) takeSteady(d *Decision, s *State, now, n int64, book bool) {
 		}
 	}
 	if whole >= r.burst {
-		whole, frac = r.burst, 0
-		now, lag = now-lag, 0
+		r.takeFull(d, s, now-lag, n, book)
+		return
 	}
 	switch {
 	case n <= whole:
@@ -132,9 +132,6 @@ func (r *Rule) takeSteady(d *Decision, s *State, now, n int64, book bool) {
 		d.RetryAfter = Never
 	}
 	d.Remaining = int(whole)
-	if whole == r.burst {
-		return
-	}
 	next := clip(addSat(lag, r.byRate.up(uint64(r.period-frac))))
 	d.NextAfter = next
 	if r.burst-whole == 1 {
@@ -149,6 +146,26 @@ func (r *Rule) takeSteady(d *Decision, s *State, now, n int64, book bool) {
 		d.RetryAfter = next
 	} else {
 		d.RetryAfter = clip(addSat(lag, r.until(n-whole, frac)))
+	}
+}
+
+// takeFull is takeSteady where the full quota is back: what follows is known beforehand but for n.
+func (r *Rule) takeFull(d *Decision, s *State, now, n int64, book bool) {
+	if n > r.burst {
+		d.Remaining, d.RetryAfter = int(r.burst), Never
+		return
+	}
+	d.Allowed, d.Remaining = true, int(r.burst-n)
+	if book {
+		s.At, s.Units, s.Frac = now, r.burst-n, 0
+		d.Mark = now
+	}
+	switch n {
+	case 0:
+	case 1:
+		d.NextAfter, d.ResetAfter = r.step, r.step
+	default:
+		d.NextAfter, d.ResetAfter = r.step, clip(r.until(n, 0))
 	}
 }
 

@@ -87,6 +87,8 @@ type Decision struct {
 	NextAfter  time.Duration // until at least one more unit is there; 0 when full
 	Delay      time.Duration // only where MaxDelay > 0: hold the request so long, then proceed
 	Mark       int64         // effective instant of the booking in Unix nanoseconds, handed back by Refund; 0: nothing booked
+
+	_ [8]byte // 128 bytes: the compiler copies what is no multiple of 16 in overlapping moves, which stall the next copy
 }
 
 // Via says where a [Decision] was made.

@@ -21,7 +21,8 @@ type Rule struct {
 	cell   int64 // sliding window: a cell's length
 	full   int64 // buckets: from empty to full, rounded up; math.MaxInt64 if that does not fit
 
-	byRate, byPeriod divisor // buckets
+	byRate, byPeriod divisor       // buckets
+	step             time.Duration // buckets: what one unit takes, in ticks, rounded up
 
 	zone   *time.Location // calendar windows
 	window atomic.Pointer[span]
@@ -43,6 +44,7 @@ func NewTickRule(l Limit, tick time.Duration) (*Rule, error) {
 	case TokenBucket, LeakyBucket:
 		r.burst = r.quota
 		r.byRate, r.byPeriod = newDivisor(r.rate), newDivisor(r.period)
+		r.step = clip(r.byRate.up(uint64(r.period)))
 		if r.full = mulAddDivUp(r.burst, r.period, 0, r.rate); r.full >= int64(maxDuration) {
 			r.full = math.MaxInt64
 		}
@@ -90,7 +92,8 @@ func (r *Rule) Peek(s *State, now Reading, n int, maxDelay time.Duration) (d Dec
 // more than making them.
 func (r *Rule) Decide(d *Decision, s *State, now Reading, n int, maxDelay time.Duration, book bool) {
 	// Field by field: a literal would be made elsewhere first and copied.
-	d.Allowed, d.Via, d.Limit = false, ViaMemory, r.limit
+	d.Allowed, d.Via = false, ViaMemory
+	d.Limit = r.limit
 	d.Remaining, d.RetryAfter, d.ResetAfter, d.NextAfter, d.Delay, d.Mark = 0, 0, 0, 0, 0, 0
 	book = book && n > 0
 	switch r.limit.Algorithm {
