@@ -209,7 +209,7 @@ func (p page) requests() {
 	p.printf("## Whole requests\n\nOne request through framework, middleware and an \"ok\" handler, to a writer that does nothing. " +
 		"\"added\" is the CPU time\nover the bare framework, its ratio is to what `" + httpFloor + "` adds. spillway sends three X-RateLimit headers; " +
 		"`-off` none,\n`-both` the draft's fields as well. A denial of spillway and of its peers has a body, that of the floor has none.\n\n")
-	for _, sc := range []string{"allow", "deny", "allow-3policies", "deny-100k-clients"} {
+	for _, sc := range []string{"allow", "allow-used", "deny", "allow-3policies", "deny-100k-clients"} {
 		for _, fw := range frameworks {
 			s := "http " + sc + " " + fw
 			if p.r.rounds(s) == 0 {
