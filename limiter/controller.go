@@ -18,9 +18,10 @@ type Controller interface {
 	Reject(now time.Time)
 	// Release gives a place back. now − began is the time the request took.
 	Release(now, began time.Time, r Result)
-	// Restart says that the request that took its place at began has been held for its turn and begins only now. It keeps its
-	// place; its Release then tells now as the instant it began.
-	Restart(began, now time.Time)
+	// Suspend says that the request that took its place at began is held for its turn, which says nothing of the service, and
+	// Resume that it begins only now. It keeps its place; its Release then tells now as the instant it began.
+	Suspend(began time.Time)
+	Resume(now time.Time)
 	// Detach says that the request that began then is long by its nature, as an upgraded connection or a stream. It keeps its
 	// place, and its age is no sign of trouble. Its Release then says [ResultDetached].
 	Detach(began time.Time)

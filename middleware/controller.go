@@ -68,21 +68,37 @@ func (v *visit) learnOf(a *active, out outcome) {
 	}
 }
 
+// suspend stops the time of requests while they are held.
+func (v *visit) suspend() {
+	for k := range v.active {
+		if a := &v.active[k]; a.held {
+			v.suspendOne(a)
+		}
+	}
+	v.suspended = true
+}
+
+func (v *visit) suspendOne(a *active) {
+	var err error
+	defer v.contain(a.policy, "Adaptive", &err)
+	a.Adaptive.Suspend(v.began)
+}
+
 // begin starts the time of requests anew: what they were held for is not the service's.
 func (v *visit) begin() {
 	now := v.guard.clock.now()
 	for k := range v.active {
 		if a := &v.active[k]; a.held {
-			v.restart(a, now)
+			v.resume(a, now)
 		}
 	}
-	v.began = now
+	v.began, v.suspended = now, false
 }
 
-func (v *visit) restart(a *active, now time.Time) {
+func (v *visit) resume(a *active, now time.Time) {
 	var err error
 	defer v.contain(a.policy, "Adaptive", &err)
-	a.Adaptive.Restart(v.began, now)
+	a.Adaptive.Resume(now)
 }
 
 // result tells what a request that went on is to a controller, by its status: 0 if nobody knows it.
@@ -171,6 +187,9 @@ func isEvents(contentType string) bool {
 
 // leaveAdaptive gives places back.
 func (v *visit) leaveAdaptive(r limiter.Result) {
+	if v.suspended { // it has left while it was held
+		v.begin()
+	}
 	var now time.Time
 	for k := range v.active {
 		a := &v.active[k]

@@ -124,6 +124,58 @@ func TestControllerHoldKeepsThePlace(t *testing.T) {
 	require.Zero(t, c.InFlight())
 }
 
+// What waits for its turn is no sign that the service is slow, whatever the law.
+func TestControllerHoldIsNotTheService(t *testing.T) {
+	for name, law := range map[string]adaptive.MakeLaw{"hybrid": adaptive.Hybrid, "aimd": adaptive.AIMD, "bbr": adaptive.BBR} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := adaptive.New(adaptive.Config{Name: "service", Max: 500, Law: law, CPUSource: func() (float64, bool) { return 0.05, true }})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, c.Close()) }()
+				g := guardOf(t, policy{Name: "service", Adaptive: c}, policy{
+					Name: "q", Limit: limiter.PerSecond(5).With(limiter.LeakyBucket).WithBurst(100), MaxDelay: 9 * time.Second,
+				})
+				next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) })
+				var wg sync.WaitGroup
+				for range 4 { // a batch of 40 each 10 s
+					for range 40 {
+						wg.Go(func() {
+							if w := serve(g, request("GET", "/"), next); w.Code != 200 {
+								t.Errorf("%d, %v", w.Code, c.Bound())
+							}
+						})
+					}
+					for range 10 {
+						time.Sleep(time.Second)
+						require.GreaterOrEqual(t, c.Bound(), 50, c.State().Reason)
+					}
+				}
+				wg.Wait()
+				require.Zero(t, c.InFlight())
+			})
+		})
+	}
+}
+
+// Who leaves while he is held has been served by nobody, and his age has ended once.
+func TestControllerLeftWhileHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &controller{bound: 9, most: 9}
+		g := guardOf(t, policy{Name: "a", Adaptive: c}, policy{Name: "q", Limit: queueOf(3)})
+		serve(g, request("GET", "/"), ok)
+		c.take()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		require.Equal(t, 429, serve(g, request("GET", "/").WithContext(ctx), ok).Code, "a deadline that the turn does not keep")
+		require.Equal(t, []string{"acquire", "release 4"}, c.take())
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(time.Second/2, cancel)
+		serve(g, request("GET", "/").WithContext(ctx), ok)
+		require.Equal(t, []string{"acquire", "suspend", "resume", "release 4"}, c.take())
+		require.Zero(t, c.in)
+	})
+}
+
 // panics is a controller with one method that panics.
 type panics struct {
 	controller
@@ -146,12 +198,13 @@ func (p *panics) Release(a, b time.Time, r limiter.Result) {
 	p.controller.Release(a, b, r)
 	p.at("Release")
 }
-func (p *panics) Restart(a, b time.Time) { p.at("Restart"); p.controller.Restart(a, b) }
-func (p *panics) Detach(t time.Time)     { p.at("Detach"); p.controller.Detach(t) }
+func (p *panics) Suspend(t time.Time) { p.at("Suspend"); p.controller.Suspend(t) }
+func (p *panics) Resume(t time.Time)  { p.at("Resume"); p.controller.Resume(t) }
+func (p *panics) Detach(t time.Time)  { p.at("Detach"); p.controller.Detach(t) }
 
 // A controller of the user's that panics takes no place of another policy with it, opens no gate and ends no request.
 func TestControllerPanics(t *testing.T) {
-	for method, want := range map[string]int{"Acquire": 503, "Admit": 200, "Reject": 503, "Release": 200, "Restart": 200, "Detach": 200} {
+	for method, want := range map[string]int{"Acquire": 503, "Admit": 200, "Reject": 503, "Release": 200, "Suspend": 200, "Resume": 200, "Detach": 200} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				beside := &controller{bound: 9, most: 9}
@@ -165,7 +218,7 @@ func TestControllerPanics(t *testing.T) {
 					b.Limiter, b.Limit = store, limiter.PerDay(4)
 				}
 				policies := []policy{{Name: "a", Adaptive: beside, InFlight: 9}, b}
-				if method == "Restart" {
+				if method == "Suspend" || method == "Resume" {
 					policies = append(policies, policy{Name: "q", Limit: queueOf(3)})
 				}
 				g := guardOf(t, policies...)

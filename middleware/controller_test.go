@@ -87,10 +87,16 @@ func (c *controller) Release(now, began time.Time, r limiter.Result) {
 	c.say("release %d", r)
 }
 
-func (c *controller) Restart(began, now time.Time) {
+func (c *controller) Suspend(time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.say("restart %v", now.Sub(began))
+	c.say("suspend")
+}
+
+func (c *controller) Resume(time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.say("resume")
 }
 
 func (c *controller) Detach(time.Time) {
@@ -276,7 +282,8 @@ func TestControllerDelay(t *testing.T) {
 				require.Equal(t, 10*time.Millisecond, x.took[k])
 			}
 		}
-		require.Contains(t, x.told, "restart 2s")
+		require.Contains(t, x.told, "suspend")
+		require.Contains(t, x.told, "resume")
 	})
 }
 

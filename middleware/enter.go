@@ -71,6 +71,7 @@ func (v *visit) enter() outcome {
 	if out == passes {
 		v.writeHeaders()
 		if delay := v.delay(); delay > 0 {
+			v.suspend()
 			if v.hold(delay) {
 				v.begin()
 			} else {

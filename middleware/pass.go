@@ -169,19 +169,20 @@ type visit struct {
 	bounds []limiter.Decision // of bounds in flight, told like decisions
 	items  []response.Item
 
-	text     string          // that keys are cut from
-	subject  degrade.Subject // for gates
-	told     bool            // the fields are on the response
-	asked    int             // how often the policies have refused and their chains were asked
-	proceeds bool            // it is decided by those policies alone that have not refused it
-	answer   answer          // what a chain wants the refusal to say
-	degraded *degrade.Info   // the request proceeds degraded
-	began    time.Time       // when the time began that the request takes
-	long     bool            // it is long by its nature
-	lowered  bool            // some policy's limit is
-	waits    bool            // holds a place among the waiting
-	open     bool            // some policy could not decide and lets pass
-	ended    []func(ok bool) // recorders
+	text      string          // that keys are cut from
+	subject   degrade.Subject // for gates
+	told      bool            // the fields are on the response
+	asked     int             // how often the policies have refused and their chains were asked
+	proceeds  bool            // it is decided by those policies alone that have not refused it
+	answer    answer          // what a chain wants the refusal to say
+	degraded  *degrade.Info   // the request proceeds degraded
+	began     time.Time       // when the time began that the request takes
+	long      bool            // it is long by its nature
+	suspended bool            // it is held, and its time does not run
+	lowered   bool            // some policy's limit is
+	waits     bool            // holds a place among the waiting
+	open      bool            // some policy could not decide and lets pass
+	ended     []func(ok bool) // recorders
 }
 
 // active is one policy that applies to the request.
@@ -256,6 +257,6 @@ func (v *visit) done() {
 	if v.text = ""; v.asked > 0 {
 		v.asked, v.proceeds, v.answer, v.degraded = 0, false, answer{}, nil
 	}
-	v.long = false
+	v.long, v.suspended = false, false
 	visits.Put(v)
 }
