@@ -26,6 +26,7 @@
 //	What happened in this request?                  observe/otelobserve: spans and metrics of OpenTelemetry
 //	What happened last night, and to whom?          [Log]: lines for log/slog, bounded, keys hashed
 //	Who runs into limits, right now?                [Top]: the keys refused most and near their limit
+//	What does this process do, right now?           observe/live: a page for a browser
 //	Something else                                  your own: one method, [limiter.Observer]
 //	Several of these                                [Tee]
 //
