@@ -188,12 +188,12 @@ func eval[T any](b *tab, script string) T {
 	return v
 }
 
-// until waits until a script returns true.
+// until waits until a script returns true. What it looks at may not be on the page yet.
 func (b *tab) until(script string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	_, err := chromedp.Run(ctx, chromedp.Poll[bool]("!!("+script+")", chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+	_, err := chromedp.Run(ctx, chromedp.Poll[bool]("(() => { try { return !!("+script+") } catch { return false } })()", chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 	if err != nil {
 		page, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 3000)`))
 		b.mu.Lock()
