@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -81,12 +82,36 @@ func (b *builder) rule(at string, r *Rule, own limiter.Limit, holidays bool) (ou
 
 // calendar tells which of its entries are no dates.
 func (b *builder) calendar(at string, c adaptive.Calendar) (ok bool) {
+	holidays := b.dates(at+".holidays", c.Holidays, func(one []string) adaptive.Calendar { return adaptive.Calendar{Holidays: one} })
+	workdays := b.dates(at+".workdays", c.Workdays, func(one []string) adaptive.Calendar { return adaptive.Calendar{Workdays: one} })
+	return holidays && workdays
+}
+
+// dates is calendar for one of its lists. One that stands in several policies by alias is told of once.
+func (b *builder) dates(at string, entries []string, calendar func(one []string) adaptive.Calendar) (ok bool) {
 	ok = true
-	for _, err := range split(c.Validate()) {
+	for k := range entries {
+		err := calendar(entries[k : k+1]).Validate()
+		if err == nil {
+			continue
+		}
+		path := fmt.Sprintf("%s[%d]", at, k)
+		if ok && b.toldIn(at, path) { // and so are those after it
+			return false
+		}
 		ok = false
-		message := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "adaptive: "), limiter.ErrInvalid.Error()+": ")
-		entry, message, _ := strings.Cut(message, ": ")
-		b.bad(at+"."+strings.ToLower(entry), InvalidValue, "%s", message)
+		_, message, _ := strings.Cut(err.Error(), "[0]: ")
+		b.bad(path, InvalidValue, "%s", message)
 	}
 	return ok
+}
+
+// toldIn reports whether something wrong was told of an entry of the list at a path, under another path of the same list: what
+// an alias names stands where its anchor does.
+func (b *builder) toldIn(list, entry string) bool {
+	is, in := b.doc.source.at(entry), b.doc.source.at(list)
+	return is.line > 0 && slices.ContainsFunc(b.found, func(f Finding) bool {
+		return f.Line == is.line && f.Column == is.column && f.ID == InvalidValue &&
+			b.doc.source.at(f.Path[:max(0, strings.LastIndexByte(f.Path, '['))]) == in
+	})
 }

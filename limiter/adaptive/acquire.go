@@ -11,10 +11,11 @@ import (
 var ErrLimited = errors.New("adaptive: too many in flight")
 
 // Acquire takes a place for a request that begins now, if there is one: never more are in flight than the bound that is in
-// force at that moment. reserve is the share of the bound, 0…1, that has to stay free for more important requests, rounded
-// up. It returns how many are in flight, this one included, and the whole bound: where inFlight is less than that and ok is
-// false, the reserve was in the way. A refusal counts as a rejection, from which the controller learns that the limit is
-// binding.
+// force at that moment, those that are detached aside, and never more than Max together with those. reserve is the share of the
+// bound, 0…1, that has to stay free for more important requests, rounded up. It returns how much of the bound is in use, by this
+// request as well, and the whole bound: where inFlight is less than that and ok is false, the reserve was in the way. What is
+// detached uses the bound only where no more than the rest of it is left of Max. A refusal counts as a rejection, from which the
+// controller learns that the limit is binding.
 //
 // Each place that was taken has to be given back by Release, once, in a defer. A controller of a rate has no bound: it admits
 // everybody, and tells math.MaxInt.
@@ -25,12 +26,13 @@ func (c *Controller) Acquire(now time.Time, reserve float64) (inFlight, bound in
 	b := c.boundAt(at)
 	free := b - reserved(reserve, b)
 	for {
-		n := c.inFlight.Load()
+		word := c.places.word.Load()
+		n := taken(word, b, c.most)
 		if n >= free {
 			c.seen.current.Load().rejected.Add(1)
 			return int(n), int(b), false
 		}
-		if c.inFlight.CompareAndSwap(n, n+1) {
+		if c.places.word.CompareAndSwap(word, word+onePlace) {
 			c.admitted(at)
 			return int(n + 1), int(b), true
 		}
@@ -42,7 +44,7 @@ func (c *Controller) Acquire(now time.Time, reserve float64) (inFlight, bound in
 func (c *Controller) Admit(now time.Time) (inFlight, bound int, ok bool) {
 	at := c.at(now)
 	b := c.boundAt(at)
-	n := c.inFlight.Add(1)
+	n := taken(c.places.word.Add(onePlace), b, c.most)
 	c.admitted(at)
 	return int(n), int(b), n <= b
 }
@@ -66,14 +68,9 @@ func (c *Controller) Release(now, began time.Time, r Result) { c.release(now, be
 
 // release is Release of a request whose age counts no longer, if isDetached.
 func (c *Controller) release(now, began time.Time, r Result, isDetached bool) {
-	var n int64
-	for {
-		if n = c.inFlight.Load(); n <= 0 {
-			return
-		}
-		if c.inFlight.CompareAndSwap(n, n-1) {
-			break
-		}
+	n, ok := c.places.give(isDetached)
+	if !ok {
+		return
 	}
 	if !isDetached {
 		c.ages.end(c.at(began))
@@ -99,16 +96,17 @@ func (c *Controller) release(now, began time.Time, r Result, isDetached bool) {
 	}
 }
 
-// Detach says that the request that began then is long by its nature: an upgraded connection, a stream. It keeps its place,
-// and its age no longer is a sign of trouble. Its Release then has to say [Detached].
-func (c *Controller) Detach(began time.Time) { c.ages.end(c.at(began)) }
+// Detach says that the request that began then is long by its nature: an upgraded connection, a stream. It keeps its place
+// among Max and leaves the moving bound to others, and its age no longer is a sign of trouble. Its Release then has to say
+// [Detached]; which of the two calls comes first does not matter.
+func (c *Controller) Detach(began time.Time) {
+	c.places.detach()
+	c.ages.end(c.at(began))
+}
 
 // Bound returns how many requests may be in flight, as of the last step; math.MaxInt for a rate.
 func (c *Controller) Bound() int {
-	if c.cfg.Target == Rate {
-		return math.MaxInt
-	}
-	return int(c.bound.Load())
+	return int(c.boundNow())
 }
 
 // Max returns what Bound can be at most; math.MaxInt for a rate.
@@ -119,17 +117,25 @@ func (c *Controller) Max() int {
 	return int(c.cfg.Max)
 }
 
-// InFlight returns how many requests are in flight.
-func (c *Controller) InFlight() int { return int(c.inFlight.Load()) }
+// InFlight returns how much of Bound is in use at this moment, as Acquire tells it: the requests in flight that are not
+// detached, and more where Max is all but used up. [State] tells how many are detached.
+func (c *Controller) InFlight() int {
+	return int(taken(c.places.word.Load(), c.boundNow(), c.most))
+}
 
-func (c *Controller) boundAt(at int64) int64 {
-	switch {
-	case c.cfg.Target == Rate:
+// boundNow is the bound as of the last step.
+func (c *Controller) boundNow() int64 {
+	if c.cfg.Target == Rate {
 		return math.MaxInt64
-	case at > c.stale.Load():
-		return whole(c.cfg.Fixed)
 	}
 	return c.bound.Load()
+}
+
+func (c *Controller) boundAt(at int64) int64 {
+	if c.cfg.Target != Rate && at > c.stale.Load() {
+		return whole(c.cfg.Fixed)
+	}
+	return c.boundNow()
 }
 
 // reserved is the share of a bound in whole requests, rounded up.

@@ -86,6 +86,8 @@ func (b *bbr) Update(cur float64, w Window, cpu Reading) (float64, Reason) {
 			return est / 2, b.why
 		}
 		return est + 3*math.Sqrt(est), b.why
+	case est == 0 && b.armed: // of what is needed nothing is known but what is in use
+		return min(cur, inUse(cur, &w)+3*math.Sqrt(inUse(cur, &w))), b.why
 	case ratioOf(float64(b.rtt(cur, &w)), float64(b.RTT)) > 1+edge:
 		return cur, ReasonRTT
 	case ratioOf(w.ErrorRatio(), b.Errors) > 1+edge:

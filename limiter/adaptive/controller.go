@@ -46,12 +46,13 @@ var _ limiter.Controller = (*Controller)(nil)
 type Controller struct {
 	cfg    Config
 	unit   float64 // of a law's limit: 1 request, or 1 % of a rate
+	most   int64   // requests in flight, the detached ones included
 	manual bool    // tests: no goroutine, advance is called instead
 
 	isStarted atomic.Bool
 	origin    time.Time
 	_         [64]byte
-	inFlight  atomic.Int64
+	places    places
 	_         [64]byte
 	bound     atomic.Int64  // requests in flight
 	share     atomic.Uint64 // of a rate: float bits
@@ -80,13 +81,14 @@ type Controller struct {
 	busy     chan struct{} // can be received from while the user's code runs
 }
 
-// State is what a controller knows, for monitoring and tests. All but InFlight is as of the last step, which comes once an
+// State is what a controller knows, for monitoring and tests. All but InFlight and Detached is as of the last step, which comes once an
 // interval. [Controller.Explain] says the same in words.
 type State struct {
 	Time     time.Time // of the last step; zero before the first
 	Limit    float64   // the limit with its fraction: a number of requests in flight, or for a rate the share of the nominal one
 	Bound    int       // the limit that holds: Limit rounded down; 0 for a rate
-	InFlight int       // requests in flight at this moment
+	InFlight int       // requests in flight at this moment, without those that are detached
+	Detached int       // those, at this moment: the bound does not hold for them, only Max for all together
 	Reason   Reason    // why the limit was moved to, or left at, where it is
 	Fallback Reason    // why the law is not asked and the fixed limit holds; "": the law is asked
 	Until    time.Time // when the law is asked again; zero without Fallback
@@ -104,7 +106,7 @@ func New(c Config) (*Controller, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	a := &Controller{cfg: c, unit: 1, sampler: NewSampler(c.CPUQuota), sched: newScheduler(), runnable: -1, busy: make(chan struct{})}
+	a := &Controller{cfg: c, unit: 1, most: int64(c.Max), sampler: NewSampler(c.CPUQuota), sched: newScheduler(), runnable: -1, busy: make(chan struct{})}
 	if c.Target == Rate {
 		a.unit = 100
 	}
@@ -262,7 +264,8 @@ func (c *Controller) due(now time.Time) (tell func(), next time.Time) {
 		c.isOpen = true
 		if c.cfg.Window < c.cfg.Interval { // else the one before ended here
 			_, overdue := c.ages.look(int64(now.Sub(c.origin)), int64(c.cfg.RTT))
-			c.seen.open(now, int(c.inFlight.Load()), overdue)
+			held, _ := c.places.read()
+			c.seen.open(now, int(held), overdue)
 			c.sched.waited()
 		} else if c.seen.opened.IsZero() {
 			c.seen.opened = c.origin
@@ -309,7 +312,8 @@ func (c *Controller) ask() (v float64, ok bool) {
 // step closes a window and moves the limit. It returns what is to be called without a lock.
 func (c *Controller) step(now time.Time) (tell func()) {
 	oldest, overdue := c.ages.look(int64(now.Sub(c.origin)), int64(c.cfg.RTT))
-	w := c.seen.close(now, int(c.inFlight.Load()), overdue)
+	held, _ := c.places.read()
+	w := c.seen.close(now, int(held), overdue)
 	w.Oldest = oldest
 	w.QueueDelay = c.sched.waited()
 	w.Peak = float64(w.MaxInFlight)
@@ -372,6 +376,7 @@ func (c *Controller) put(s *State) {
 // State returns what the controller knows.
 func (c *Controller) State() State {
 	s := *c.state.Load()
-	s.InFlight = int(c.inFlight.Load())
+	held, detached := c.places.read()
+	s.InFlight, s.Detached = int(held), int(detached)
 	return s
 }

@@ -139,7 +139,8 @@ func TestWindowOfAController(t *testing.T) {
 	w := s.c.State().Window
 	require.Equal(t, time.Second, w.Span)
 	require.Equal(t, []int{24, 17, 7, 15, 3, 10}, []int{w.Arrivals, w.Admitted, w.Rejected, w.Completed, w.Failed, w.Measured})
-	require.Equal(t, []int{2, 2, 1}, []int{w.MaxInFlight, w.InFlight, w.Overdue}, "what was detached is there and not overdue")
+	require.Equal(t, []int{1, 1, 1}, []int{w.MaxInFlight, w.InFlight, w.Overdue}, "what was detached takes no part of the bound, and is not overdue")
+	require.Equal(t, []int{1, 1}, []int{s.c.State().InFlight, s.c.State().Detached})
 	require.Equal(t, 20*ms, w.Min)
 	require.Equal(t, 20*ms, w.Mean)
 	require.InDelta(t, 3.0/13, w.ErrorRatio(), 1e-9)
@@ -149,7 +150,7 @@ func TestWindowOfAController(t *testing.T) {
 	s.pass(time.Second)
 	w = s.c.State().Window
 	require.Equal(t, []int{0, 2, 1, 0, 0}, []int{w.Arrivals, w.Completed, w.Measured, w.InFlight, w.Overdue})
-	require.Equal(t, 2, w.MaxInFlight, "they were there when it began")
+	require.Equal(t, 1, w.MaxInFlight, "it was there when it began")
 }
 
 // The classic rhythm: every ten seconds by the last five of them.

@@ -12,11 +12,11 @@ const (
 	lateAtLeast    = time.Second // short intervals are late by chance
 	blindIntervals = 3           // without a reading of the processors
 	blindAtLeast   = time.Second // which is what a sampler needs to begin with
-	pinnedFor      = time.Minute
-	unsteadyMoves  = 10   // windows that are looked at
-	unsteadyTurns  = 6    // changes of direction in them that are still fine
-	unsteadyStep   = 0.25 // moves that count
-	gatherMost     = 60   // windows that are put together
+	unsteadyMoves  = 10          // windows that are looked at
+	unsteadyTurns  = 6           // changes of direction in them that are still fine
+	unsteadyStep   = 0.25        // moves that count
+	gatherMost     = 60          // windows that are put together
+	busyWindows    = 3           // that are enough where the limit is used up, and few are done
 	firstHold      = 30 * time.Second
 	longestHold    = 10 * time.Minute
 )
@@ -38,11 +38,12 @@ type governor struct {
 	last            time.Time     // the step before
 	back            time.Time     // when the law took over again
 	sighted         time.Time     // when the processors were read last
-	pinned          time.Time     // since when the limit has been at its least, in vain
+	pinned          pinned
 	moves           [unsteadyMoves]int8
 	move            int
 	gathered        sample // of the windows before that had too few samples
 	windows         int    // how many those are
+	busy            int    // windows with busy processors, one after the other, that nothing was made of
 	panicked        any    // what a law panicked with, to be told once
 	// call runs the law's code, which may be the user's. It returns what that panicked with, nil if it did not.
 	call func(f func()) (panicked any)
@@ -95,8 +96,9 @@ func (g *governor) step(now time.Time, w *sample, cpu Reading) {
 // ready returns what there is to judge by, nil for too little. Only requests of which it is known how they did count: what is
 // unmeasured says nothing of the service, however much of it there is, and one failure amid it is one failure.
 //
-// Where requests take longer than a window and use up the limit, too few are done in each one for as long as the limit is a low
-// one. Such windows are put together until they are enough.
+// A limit that is used up lets too few through in each window for as long as it is a low one: where requests take longer than
+// a window, and where they come in bunches. Such windows are put together until they are enough, from one on in which the limit
+// was used up; those after it count whether it was or not.
 func (g *governor) ready(w *sample) *sample {
 	if g.windows > 0 {
 		g.gathered.add(w)
@@ -108,7 +110,7 @@ func (g *governor) ready(w *sample) *sample {
 		g.windows = 0
 		return &g.gathered
 	}
-	if isSlow := w.Mean > w.Span || w.Oldest > w.Span; !isSlow || !binding(g.cur, &w.Window) || g.windows >= gatherMost {
+	if g.windows >= gatherMost || !binding(g.cur, &g.gathered.Window) {
 		g.windows = 0
 	}
 	return nil
@@ -116,8 +118,11 @@ func (g *governor) ready(w *sample) *sample {
 
 // apply asks the law, unless there is nothing to judge by.
 func (g *governor) apply(now time.Time, w *sample, cpu Reading) {
-	if w.Arrivals == 0 && w.Completed == 0 && w.MaxInFlight == 0 {
-		g.windows = 0
+	if g.busy++; !cpu.OK || cpu.Value <= g.cpuAt+edge || w.MaxInFlight == 0 {
+		g.busy = 0
+	}
+	isIdle := w.Arrivals == 0 && w.Completed == 0 && w.MaxInFlight == 0
+	if isIdle && g.windows == 0 {
 		g.stay(now, w, cpu, ReasonIdle)
 		return
 	}
@@ -125,10 +130,14 @@ func (g *governor) apply(now time.Time, w *sample, cpu Reading) {
 	enough := g.ready(w)
 	switch {
 	case enough != nil:
-		seen = enough.Window
-	case w.Completed >= g.minSamples:
-		// Requests come and go, and all that is known is how busy the processors are, as where all clients leave before they
-		// are answered. A few that failed or were slow say nothing, so the law does not see them.
+		seen, g.busy = enough.Window, 0
+	case isIdle:
+		g.stay(now, w, cpu, ReasonIdle)
+		return
+	case g.busy >= busyWindows, w.Completed >= g.minSamples:
+		g.busy = 0
+		// All that is known is how busy the processors are: few requests are done because they are, or all clients leave before
+		// they are answered. A few that failed or were slow say nothing, so the law does not see them.
 		seen = w.Window
 		seen.Failed, seen.Measured, seen.Late, seen.Overdue, seen.Oldest = 0, 0, 0, 0, 0
 		seen.Min, seen.Mean, seen.P50, seen.P90 = 0, 0, 0, 0
@@ -184,16 +193,13 @@ func (g *governor) ask(f func()) (ok bool) {
 	return true
 }
 
-// watch sees whether the limit has been at its least for a minute, refusing requests, while nothing hurts: then it is not
-// the limit that helps.
+// watch sees whether the limit is at its least in vain.
 func (g *governor) watch(now time.Time, w *Window, cpu Reading) {
-	isVain := g.cur <= g.least+edge && g.least < g.fixed && cpu.OK && cpu.Value < g.cpuAt/2 && w.ErrorRatio() <= g.errorsAt && w.Rejected > 0
+	isIdle := g.cur <= g.least+edge && g.least < g.fixed && cpu.OK && cpu.Value < g.cpuAt/2
 	switch {
-	case !isVain:
-		g.pinned = time.Time{}
-	case g.pinned.IsZero():
-		g.pinned = now
-	case now.Sub(g.pinned) >= pinnedFor:
+	case !isIdle:
+		g.pinned.reset()
+	case g.pinned.see(now, w, g.errorsAt):
 		g.fall(now, FallbackPinned)
 	}
 }
@@ -248,7 +254,8 @@ func (g *governor) resume(now time.Time) bool {
 
 // forget begins anew. It tells whether the law could.
 func (g *governor) forget() (ok bool) {
-	g.pinned, g.moves, g.windows = time.Time{}, [unsteadyMoves]int8{}, 0
+	g.pinned.reset()
+	g.moves, g.windows, g.busy = [unsteadyMoves]int8{}, 0, 0
 	return g.ask(g.law.Reset)
 }
 

@@ -227,7 +227,7 @@ func TestSlowServices(t *testing.T) {
 	}
 }
 
-// A window that has enough is judged alone, one that is not used up is dropped, and what is gathered has an end.
+// A window that has enough is judged alone, one in which the limit was not used up begins nothing, and what is gathered has an end.
 func TestGatheredWindows(t *testing.T) {
 	var seen []adaptive.Window
 	law := &script{update: func(cur float64, w adaptive.Window, _ adaptive.Reading) float64 {
@@ -263,17 +263,24 @@ func TestGatheredWindows(t *testing.T) {
 	require.Len(t, seen, 3, "ten are ten")
 	slow(5)
 	s.pass(time.Second) // idle
-	slow(5)
-	require.Len(t, seen, 3, "a pause ends it")
-	for range 3 {
+	done(1, 10*ms, adaptive.Succeeded)
+	s.pass(time.Second)
+	require.Len(t, seen, 3)
+	slow(4)
+	require.Len(t, seen, 4, "a pause does not end it")
+	require.Equal(t, []int{10, 2}, []int{seen[3].Measured, seen[3].Rejected})
+	require.Equal(t, 4*time.Second, seen[3].Span)
+	for range 30 {
+		done(4, 10*ms, adaptive.Succeeded)
 		s.pass(time.Second)
 	}
+	require.Len(t, seen, 4, "few, and nobody needs more: there is little traffic")
 	for range 30 {
 		s.c.Reject(s.now)
 		done(4, 10*ms, adaptive.Succeeded)
 		s.pass(time.Second)
 	}
-	require.Len(t, seen, 3, "few and quick: there is little traffic")
+	require.Len(t, seen, 14, "few, as no more are let in")
 
 	s.pass(time.Second)
 	for k := range 120 {
@@ -287,5 +294,5 @@ func TestGatheredWindows(t *testing.T) {
 		s.c.Release(s.now, held, adaptive.Detached)
 		s.c.Detach(held)
 	}
-	require.Len(t, seen, 3, "a minute is over")
+	require.Len(t, seen, 14, "a minute is over")
 }
