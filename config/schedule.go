@@ -96,7 +96,7 @@ func (b *builder) dates(at string, entries []string, calendar func(one []string)
 			continue
 		}
 		path := fmt.Sprintf("%s[%d]", at, k)
-		if ok && b.toldIn(at, path) { // and so are those after it
+		if ok && b.toldAt(path) { // and so are those after it
 			return false
 		}
 		ok = false
@@ -106,12 +106,11 @@ func (b *builder) dates(at string, entries []string, calendar func(one []string)
 	return ok
 }
 
-// toldIn reports whether something wrong was told of an entry of the list at a path, under another path of the same list: what
-// an alias names stands where its anchor does.
-func (b *builder) toldIn(list, entry string) bool {
-	is, in := b.doc.source.at(entry), b.doc.source.at(list)
-	return is.line > 0 && slices.ContainsFunc(b.found, func(f Finding) bool {
-		return f.Line == is.line && f.Column == is.column && f.ID == InvalidValue &&
-			b.doc.source.at(f.Path[:max(0, strings.LastIndexByte(f.Path, '['))]) == in
+// toldAt reports whether something wrong was told of the same entry under another path: what is within an alias stands where
+// its anchor does.
+func (b *builder) toldAt(path string) bool {
+	p := b.doc.source.at(path)
+	return p.line > 0 && slices.ContainsFunc(b.found, func(f Finding) bool {
+		return f.Line == p.line && f.Column == p.column && f.ID == InvalidValue
 	})
 }
