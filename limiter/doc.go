@@ -15,7 +15,9 @@
 //
 // # Stores
 //
-// Package memory keeps state in this process. The steps in this package ([Rule.Take], [Rule.Peek], [State.Refund]) are
+// Package memory keeps state in this process, redislimit on Redis, leased on Redis with what each process has leased of it, redisrate in
+// the counters of redis_rate; fallback has a second limiter for the time the first is away. [Wait] and [AllowWithin] wait for a unit of
+// any of them. The steps in this package ([Rule.Take], [Rule.Peek], [State.Refund]) are
 // what it runs; they depend on nothing but their arguments, so they can be tested against explicit instants and mirrored
 // elsewhere.
 //

@@ -12,7 +12,8 @@
 //	…
 //	guard.Serve(w, r, next)
 //
-// It is not for limits known only deep inside a handler, but has [Guard.Take] for them, nor for outgoing calls.
+// Limits that are known only inside a handler are asked by [Guard.Take]; what to answer is then the handler's to say. Outgoing calls
+// are for package client.
 //
 // # One request
 //
