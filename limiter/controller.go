@@ -23,7 +23,8 @@ type Controller interface {
 	Suspend(began time.Time)
 	Resume(now time.Time)
 	// Detach says that the request that began then is long by its nature, as an upgraded connection or a stream. It keeps its
-	// place, and its age is no sign of trouble. Its Release then says [ResultDetached].
+	// place among Max, the bound that moves no longer holds for it, and its age is no sign of trouble. Its Release then says
+	// [ResultDetached]; the two may come in either order.
 	Detach(began time.Time)
 	InFlight() int
 	Bound() int // in force; math.MaxInt where it moves rates

@@ -15,7 +15,8 @@ const (
 // BBR holds as many requests as keep the service busy: the highest throughput of 10 windows times the least mean round-trip
 // time of 60, and three times the square root of that, for the number in flight varies by that much where requests come at
 // random. That bound is in force only while the CPU threshold is passed, or the delay threshold of the queue, or twice as
-// many requests are in flight and the processors are not known to be idle, and for one window after; otherwise the limit
+// many requests are in flight and the processors are not known to be idle, and for one window after. Before anything has been
+// measured it is what is in flight, and three times the root of that. Otherwise the limit
 // grows by √L where it is binding, unless requests take longer than can be healthy or too many fail. Once in 60 windows in
 // which it is in force it is half of the estimate, for as long as a request takes: so the time without a queue is seen again. A
 // queue that was there from the first window on is taken for service until then: choose a Fixed limit that is too low rather than

@@ -39,9 +39,9 @@ type Config struct {
 	Law    MakeLaw // nil: [Hybrid]
 
 	// Min, Max and Fixed bound the limit. For [Concurrency] they are whole numbers of requests in flight, 1…1,000,000. Max has to
-	// be what the memory of the process can hold: ten times the usual number is a start. Min: 5, or Max where that is less; more
-	// than clients can be expected to hold for long. Fixed, the limit at the start and in force while the law cannot be trusted:
-	// √(Min·Max), rounded down.
+	// be what the memory of the process can hold, detached requests included: ten times the usual number is a start. Min: 5, or
+	// Max where that is less; more than clients can be expected to hold for long. Fixed, the limit at the start and in force
+	// while the law cannot be trusted: √(Min·Max), rounded down.
 	//
 	// For [Rate] they are shares of the nominal limit, above 0 and up to 10. Max: 1, so never above nominal. Min: 0.1, or Max where
 	// that is less. Fixed: Max.

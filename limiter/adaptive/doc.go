@@ -40,11 +40,13 @@
 // them, however much of it there is: one failure amid a flood of clients that leave is one failure. What is [Withdrawn] is in no
 // count at all.
 //
-//   - Too few: nothing moves, and the window is dropped. But where the limit is used up and requests take longer than a window,
-//     too few will be done in each one for as long as the limit is low: such windows are put together, at most 60 of them, until
-//     they have MinSamples. So a slow service is judged more rarely, by as many requests.
-//   - Too few, though MinSamples or more came and went unmeasured: the law sees the load of the processors and no failures and no
-//     times, and can lower the limit, not raise it. Where all clients leave before they are answered, that is what is known.
+//   - Too few: nothing moves, and the window is dropped. But where the limit is used up at times, as by slow requests or by
+//     bunches, too few will be done in each one for as long as the limit is low: from such a window on, at most 60 are put
+//     together until they have MinSamples. So a slow service is judged more rarely, by as many requests.
+//   - Too few, and the processors above their threshold in three windows one after the other, with requests in flight: the law
+//     sees that and no failures and no times, and can lower the limit, not raise it.
+//   - Too few, though MinSamples or more came and went unmeasured: likewise. Where all clients leave before they are answered, the
+//     load of the processors is what is known.
 //   - A request is late when it becomes older than the RTT threshold, and counts as that once, in the window in which it becomes
 //     it; whether it is answered later, or its client leaves, does not matter. The service hangs if the limit is used up, 80 % of
 //     it at least (of a rate nobody knows what is used), and more requests became late than were answered well, or none was
@@ -58,10 +60,10 @@
 // The fixed limit takes over, and never an open gate, if the law panics, in whichever of its methods, or exits its goroutine
 // ([FallbackPanic]), or returns no limit ([FallbackValue]); if it needs the load of the processors and there has been none for
 // three intervals ([FallbackCPU]); if the controller has not been run for three intervals ([FallbackLate]); if the limit has been
-// at Min for a minute, refusing requests, while the processors are below half of their threshold and no more than usual fails
-// ([FallbackPinned]); and if it turns by more than a quarter more than six times in ten windows ([FallbackUnsteady]). After 30 s
-// the law begins anew from the fixed limit; each fallback soon after another holds twice as long, up to 10 minutes. [State] and
-// [Controller.Explain] say which, and so do a [limiter.EventAdapt] and the log.
+// at Min for a minute, refusing requests in each quarter of it, while the processors are below half of their threshold, and no
+// more of all that was done in it failed than Errors ([FallbackPinned]); and if it turns by more than a quarter more than six
+// times in ten windows ([FallbackUnsteady]). After 30 s the law begins anew from the fixed limit; each fallback soon after another
+// holds twice as long, up to 10 minutes. [State] and [Controller.Explain] say which, and so do a [limiter.EventAdapt] and the log.
 //
 // # What to know
 //
@@ -70,6 +72,12 @@
 //   - A handler that reads from or writes to a slow client takes long, and holds a place. Give servers a ReadTimeout and a
 //     WriteTimeout, Detach what is long by its nature, and choose a Min above the number of clients that may hang: where those
 //     hold all places, nobody is served until they leave.
+//   - The bound that moves holds for what is not detached. All together, the detached included, never are more than Max: streams
+//     that hold that much stop the service, so bound those of one client by a policy of their own.
+//   - A queue in a stage further in is service time for a controller further out, which with aimd closes the service for one
+//     client's queue: mount the queue at the same stage or before.
+//   - Where half of the routes stall, aimd lowers the limit for all of them, as it cannot tell whose latency it is: give those
+//     that depend on something else a policy and a controller of their own, or choose hybrid.
 //   - A limit that was cut and then sees requests that are all [Unmeasured] does not grow again: growth needs
 //     measurements.
 //   - A quota of processors that is used up by others in the same control group counts as load, as it should. Time that a
