@@ -285,6 +285,9 @@ func (f *Follower) known(hash string) bool {
 	switch hash {
 	case f.Status().Hash:
 		f.checked(nil)
+		if f.refused != "" {
+			f.log.Info("spillway: the policy document is again the one in force", "source", f.name, "hash", hash)
+		}
 		if wasAway || f.refused != "" { // what is in force is what the source has, again
 			f.refused, f.refusal = "", nil
 			f.report(limiter.ReasonOK, hash, nil)

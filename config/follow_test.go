@@ -295,8 +295,9 @@ func TestBadVersion(t *testing.T) {
 
 			src.write(docA)
 			later(2 * time.Second)
-			reasons, _ = s.take()
+			reasons, log = s.take()
 			require.Equal(t, "ok", reasons)
+			require.Equal(t, 1, strings.Count(log, "again"), log)
 			require.NoError(t, f.Status().Err)
 		}
 	})
