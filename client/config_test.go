@@ -63,6 +63,18 @@ func TestHost(t *testing.T) {
 		"https://[2001:db8::1]/":      "host=2001:db8::1",
 		"https://[2001:db8::1]:8443/": "host=%5B2001:db8::1%5D:8443",
 		"/relative":                   "",
+		// One host, however it is spelled, as by a redirect.
+		"http://a.example:0080/":             "host=a.example",
+		"https://a.example:/":                "host=a.example",
+		"https://a.example:00443/":           "host=a.example",
+		"http://A.EXAMPLE.:08080/":           "host=a.example:8080",
+		"http://127.0.0.1:008080/":           "host=127.0.0.1:8080",
+		"http://[::ffff:127.0.0.1]:8080/":    "host=127.0.0.1:8080",
+		"http://[::FFFF:7F00:1]/":            "host=127.0.0.1",
+		"https://[2001:DB8:0:0::0001]:0443/": "host=2001:db8::1",
+		"http://[fe80::1%25eth0]/":           "host=fe80::1%25eth0",
+		"http://a.example:0/":                "host=a.example:0",
+		"http://a.example:000/":              "host=a.example:000",
 	} {
 		require.Equal(t, want, keyOf(t, client.Host(), http.MethodGet, text), text)
 	}

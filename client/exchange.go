@@ -22,6 +22,8 @@ const (
 	// drained is the largest body that nobody wants and that is read all the same, in bytes, so that its connection can be used
 	// again: what has as a rule come with the header.
 	drained = 4 << 10
+	// drainTime bounds that: its rest may never come.
+	drainTime = 100 * time.Millisecond
 )
 
 // exchange is one request with all its attempts.
@@ -30,6 +32,7 @@ type exchange struct {
 	l      *lane
 	key    limiter.Key
 	s      shape
+	to     endpoint
 	first  *http.Request
 	now    *http.Request // this attempt's
 	status int           // of the answer before
@@ -61,7 +64,7 @@ func (x *exchange) run() (res *http.Response, err error) {
 		}
 		if res != nil {
 			x.status = res.StatusCode
-			drain(res)
+			x.drain(res)
 			res = nil
 		}
 		x.now = next
@@ -175,7 +178,7 @@ func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err
 		f.tell(verdict)
 		return nil, 0, err
 	}
-	l.http1.Store(res.ProtoMajor == 1 && w.wrote.Load() > 0)
+	x.t.spoken.note(x.to, res.ProtoMajor == 1 && w.wrote.Load() > 0)
 	now := time.Now()
 	a := readAdvice(res.Header, now)
 	known = true
@@ -197,23 +200,24 @@ func (x *exchange) send(f *flight) (res *http.Response, least time.Duration, err
 
 // watch frees the place in flight when the body ends.
 func (x *exchange) watch(res *http.Response, f *flight, w *wire) {
-	end := sync.OnceFunc(func() {
+	land := sync.OnceFunc(func() { x.l.land(f) })
+	end := func() {
 		w.end()
-		x.l.land(f)
-	})
+		land()
+	}
 	if res.Body == nil {
 		res.Body = http.NoBody
 	}
 	// The connection of an upgrade is the caller's: its body is also a writer and stays what it is.
 	if _, upgraded := res.Body.(io.Writer); upgraded {
-		x.l.land(f)
+		land()
 		return
 	}
 	if res.Body == http.NoBody {
 		end()
 		return
 	}
-	res.Body = &body{ReadCloser: res.Body, end: end}
+	res.Body = &body{ReadCloser: res.Body, land: land, end: end}
 }
 
 func (f *flight) tell(verdict error) {
@@ -340,10 +344,19 @@ func (l *lane) spend() bool {
 	return true
 }
 
-// drain ends a response nobody wants. What is large or of unknown size may never end, and costs its connection instead.
-func drain(res *http.Response) {
-	if res.ContentLength >= 0 && res.ContentLength <= drained {
-		_, _ = io.CopyN(io.Discard, res.Body, drained)
+// drain ends a response nobody wants. What is large, of unknown size or does not come at once may never end, and costs its connection
+// instead. It holds no place in flight meanwhile. Close ends a Read that waits, as it does in net/http.
+func (x *exchange) drain(res *http.Response) {
+	if b, ok := res.Body.(*body); ok {
+		b.land()
 	}
-	_ = res.Body.Close()
+	end := sync.OnceFunc(func() { _ = res.Body.Close() })
+	defer end()
+	now := time.Now()
+	within := min(drainTime, x.until(now).Sub(now))
+	if within <= 0 || res.ContentLength < 0 || res.ContentLength > drained {
+		return
+	}
+	defer time.AfterFunc(within, end).Stop()
+	_, _ = io.CopyN(io.Discard, res.Body, drained)
 }

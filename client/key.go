@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -11,8 +12,10 @@ import (
 	"github.com/spillway-go/spillway/limiter"
 )
 
-// Host is the key host=H of where a request goes: the host of its URL in lower case, with the port if it is not the
-// scheme's own. A Host header that says otherwise does not count.
+// Host is the key host=H of where a request goes: the host of its URL, with the port if it is not the scheme's own, so http and https of
+// one host are one. It is spelled in one way: in lower case, without a dot at the end, an address in its shortest form and as IPv4 where
+// it is mapped, a port without zeros before it. What only a resolver knows stays several keys: localhost and 127.0.0.1, an alias, a name
+// in Unicode and in Punycode. A Host header that says otherwise does not count.
 func Host() keyfunc.Func {
 	return func(r *keyfunc.Request) (keyfunc.Key, error) {
 		return r.Key("host", hostOf(r.URL)), nil
@@ -24,7 +27,14 @@ func hostOf(u *url.URL) string {
 		return ""
 	}
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
-	switch port := u.Port(); {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	}
+	port := u.Port()
+	if whole := strings.TrimLeft(port, "0"); whole != "" {
+		port = whole
+	}
+	switch {
 	case host == "", port == "", port == "80" && strings.EqualFold(u.Scheme, "http"), port == "443" && strings.EqualFold(u.Scheme, "https"):
 		return host
 	default:

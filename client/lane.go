@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spillway-go/spillway/limiter"
@@ -21,7 +20,6 @@ type lane struct {
 	breaker *breaker      // nil: none
 	shared  bool          // by several keys: departures are not all of one limit
 	wake    chan struct{} // tells who has the turn that something has changed
-	http1   atomic.Bool   // the last answer came by net/http on HTTP/1
 
 	mu      sync.Mutex
 	users   int // requests that know this lane
@@ -39,6 +37,7 @@ type lane struct {
 	busy    bool          // there was a line at the last booking
 	last    time.Time     // departure
 	spares  []spare       // by at
+	grid    grid          // of this process's share
 
 	underWay   uint64 // without an answer yet
 	departures uint64

@@ -12,7 +12,7 @@ import (
 type spare struct {
 	key   limiter.Key
 	limit limiter.Limit
-	at    time.Time
+	place
 	shown limiter.Decision
 }
 

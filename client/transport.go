@@ -22,6 +22,7 @@ type Transport struct {
 	batch    limiter.Batcher  // nil: the Limiter is none
 	refund   limiter.Refunder // nil: the Limiter is none
 	lanes    lanes
+	spoken   spoken
 	requests sync.Pool // of *keyfunc.Request
 	changes  changes
 
@@ -40,6 +41,7 @@ func New(c Config) (*Transport, error) {
 	t := &Transport{config: c, requests: sync.Pool{New: func() any { return new(keyfunc.Request) }}}
 	t.batch, _ = c.Limiter.(limiter.Batcher)
 	t.refund, _ = c.Limiter.(limiter.Refunder)
+	t.spoken.most = c.MaxDestinations
 	t.changes.observer = c.Observer
 	t.lanes = lanes{t: t, byID: map[string]*list.Element{}, order: list.New()}
 	return t, nil
@@ -92,7 +94,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	l := t.lanes.enter(key)
 	defer l.use(-1)
 	l.earn()
-	x := exchange{t: t, l: l, key: key, s: s, first: req, now: req}
+	x := exchange{t: t, l: l, key: key, s: s, to: endpointOf(req), first: req, now: req}
 	return x.run()
 }
 
@@ -215,7 +217,8 @@ func observe(o limiter.Observer, e limiter.Event) {
 // body is the body of a response: its end frees the place in flight.
 type body struct {
 	io.ReadCloser
-	end func()
+	land func() // frees the place alone
+	end  func()
 }
 
 func (b *body) Read(p []byte) (int, error) {

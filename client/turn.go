@@ -29,8 +29,18 @@ type turn struct {
 	holds  bool      // the turn
 	flies  bool      // has a place in flight
 	status int       // of the answer before
+	stale  int       // answers of the store that came too late to be used
 	shown  limiter.Decision
 }
+
+// place is a departure.
+type place struct {
+	at  time.Time // it may leave then
+	due time.Time // the instant that the limit has for it, or one before
+}
+
+// missed reports whether a place may not be used at the instant now.
+func (s *shape) missed(p place, now time.Time) bool { return s.late > 0 && now.Sub(p.due) > s.late }
 
 // depart waits until the request may be sent. On success its place in flight is taken; on an error nothing is.
 func (u *turn) depart(ctx context.Context) (f *flight, err error) {
@@ -150,11 +160,11 @@ func (u *turn) leave(ctx context.Context) (*flight, error) {
 	if err := u.open(ctx); err != nil || !u.holds {
 		return nil, err
 	}
-	at, back, err := u.place(ctx)
+	p, back, err := u.place(ctx)
 	if err != nil {
 		return nil, err
 	}
-	f, err := u.hold(ctx, at)
+	f, err := u.hold(ctx, p)
 	if f == nil {
 		back()
 	}
@@ -251,7 +261,8 @@ func (u *turn) again(ctx context.Context, try int, cause error) error {
 }
 
 // hold waits for a departure. The turn is passed on before, where nothing but the Limiter sets the pace.
-func (u *turn) hold(ctx context.Context, at time.Time) (*flight, error) {
+func (u *turn) hold(ctx context.Context, p place) (*flight, error) {
+	at := p.at
 	if u.s.even {
 		if wait := time.Until(at) - ahead; wait > 0 {
 			if err := sleep(ctx, wait, nil); err != nil {
@@ -276,7 +287,7 @@ func (u *turn) hold(ctx context.Context, at time.Time) (*flight, error) {
 		if now.After(u.until) {
 			return nil, u.late(ctx, ReasonQuota)
 		}
-		f, next, err := u.start(now)
+		f, next, err := u.start(p, now)
 		if next.IsZero() {
 			return f, err
 		}
@@ -284,12 +295,12 @@ func (u *turn) hold(ctx context.Context, at time.Time) (*flight, error) {
 	}
 }
 
-// start leaves now, or says when instead. Neither: the destination is closed.
-func (u *turn) start(now time.Time) (f *flight, next time.Time, err error) {
+// start leaves now, or says when instead. Neither: the destination is closed, or the place is over.
+func (u *turn) start(p place, now time.Time) (f *flight, next time.Time, err error) {
 	l := u.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if wait, _ := l.closedLocked(now); wait > 0 {
+	if wait, _ := l.closedLocked(now); wait > 0 || u.s.missed(p, now) {
 		return nil, next, nil
 	}
 	if u.s.even && !l.shared && !l.last.IsZero() {

@@ -26,15 +26,18 @@ type wire struct {
 	answers  atomic.Bool // an answer has begun
 	withheld atomic.Bool // from a second connection
 	stop     context.CancelFunc
+	spoken   *spoken
+	to       endpoint
 }
 
 // traced returns the attempt as Base gets it.
 func (x *exchange) traced(w *wire) *http.Request {
 	ctx := x.now.Context()
 	guards := x.guards()
-	http1 := x.l.http1.Load()
+	http1 := x.t.spoken.http1(x.to)
+	w.spoken, w.to = &x.t.spoken, x.to
 	body := hasBody(x.now)
-	if guards && !body && !http1 && x.now.URL.Scheme == "https" && !upgrades(x.now) {
+	if guards && !body && !http1 && x.now.URL.Scheme == "https" && !x.to.upgrade {
 		ctx, w.stop = context.WithCancel(ctx)
 	}
 	sent := x.now.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -87,7 +90,11 @@ func upgrades(req *http.Request) bool {
 // gotConn is called before a request is written. On HTTP/2 a context that ends here keeps it from being written; on HTTP/1
 // it may not.
 func (w *wire) gotConn(info httptrace.GotConnInfo) {
-	http2 := speaksHTTP2(info.Conn)
+	protocol, told := protocolOf(info.Conn)
+	http2 := protocol == "h2"
+	if told && (http2 || protocol == "" || protocol == "http/1.1") { // before the answer, for those that leave meanwhile
+		w.spoken.note(w.to, !http2)
+	}
 	if http2 && w.stop != nil && w.wrote.Load() > 0 {
 		w.withheld.Store(true)
 		w.stop()
@@ -97,9 +104,13 @@ func (w *wire) gotConn(info httptrace.GotConnInfo) {
 	w.reused.Store(info.Reused)
 }
 
-func speaksHTTP2(c net.Conn) bool {
+// protocolOf returns what a connection with TLS has agreed upon.
+func protocolOf(c net.Conn) (name string, ok bool) {
 	secure, ok := c.(interface{ ConnectionState() tls.ConnectionState })
-	return ok && secure.ConnectionState().NegotiatedProtocol == "h2"
+	if !ok {
+		return "", false
+	}
+	return secure.ConnectionState().NegotiatedProtocol, true
 }
 
 // end lets go of what the attempt holds.
