@@ -14,8 +14,8 @@ var ErrLimited = errors.New("adaptive: too many in flight")
 // force at that moment, those that are detached aside, and never more than Max together with those. reserve is the share of the
 // bound, 0…1, that has to stay free for more important requests, rounded up. It returns how much of the bound is in use, by this
 // request as well, and the whole bound: where inFlight is less than that and ok is false, the reserve was in the way. What is
-// detached uses the bound only where no more than the rest of it is left of Max. A refusal counts as a rejection, from which the
-// controller learns that the limit is binding.
+// detached uses the bound only where no more than the rest of it is left of Max. A refusal by the bound counts as a rejection,
+// from which the controller learns that the limit is binding; one by Max alone does not.
 //
 // Each place that was taken has to be given back by Release, once, in a defer. A controller of a rate has no bound: it admits
 // everybody, and tells math.MaxInt.
@@ -29,7 +29,9 @@ func (c *Controller) Acquire(now time.Time, reserve float64) (inFlight, bound in
 		word := c.places.word.Load()
 		n := taken(word, b, c.most)
 		if n >= free {
-			c.seen.current.Load().rejected.Add(1)
+			if held, _ := unpack(word); held >= free { // else it is Max that refuses, and a higher bound would not help
+				c.seen.current.Load().rejected.Add(1)
+			}
 			return int(n), int(b), false
 		}
 		if c.places.word.CompareAndSwap(word, word+onePlace) {

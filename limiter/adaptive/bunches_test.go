@@ -32,9 +32,9 @@ func TestBunches(t *testing.T) {
 			for _, fixed := range []float64{5, 8} {
 				s := newStage(t, adaptive.Config{Law: law, Min: 5, Max: 500, Fixed: fixed})
 				refused := 0
-				for k := range 200 {
+				for k := range 120 {
 					n := s.bunch(15+k%11, 100*ms, adaptive.Succeeded)
-					if s.pass(pause - 100*ms); k >= 100 {
+					if s.pass(pause - 100*ms); k >= 60 {
 						refused += n
 					}
 				}
@@ -62,7 +62,7 @@ func TestBunchesThatHurt(t *testing.T) {
 			"once in a while": {20, 100 * ms, adaptive.Succeeded, 70 * time.Second},
 		} {
 			s := newStage(t, adaptive.Config{Law: law, Min: 5, Max: 500, Fixed: 8})
-			for range 60 {
+			for range 20 {
 				s.bunch(c.n, c.took, c.result)
 				s.pass(c.pause - c.took)
 				require.LessOrEqual(t, s.c.Bound(), 8, "%s: %s", name, kind)
@@ -108,6 +108,20 @@ func TestBusyThoughFewAreDone(t *testing.T) {
 			}
 			require.Empty(t, s.c.State().Fallback)
 		}
+	}
+}
+
+// Short intervals see the same reading of the processors several times.
+func TestBusyInShortIntervals(t *testing.T) {
+	for name, law := range laws {
+		s := newStage(t, adaptive.Config{Law: law, Min: 5, Max: 500, Fixed: 300, Window: 10 * ms, Interval: 10 * ms})
+		for k := range 40 {
+			s.load = []float64{1, 0.3}[k%2]
+			s.c.Acquire(s.now, 0)
+			s.pass(250 * ms)
+			s.c.Release(s.now, s.now.Add(-250*ms), adaptive.Succeeded)
+		}
+		require.Equal(t, 300, s.c.Bound(), name)
 	}
 }
 

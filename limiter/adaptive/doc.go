@@ -43,8 +43,8 @@
 //   - Too few: nothing moves, and the window is dropped. But where the limit is used up at times, as by slow requests or by
 //     bunches, too few will be done in each one for as long as the limit is low: from such a window on, at most 60 are put
 //     together until they have MinSamples. So a slow service is judged more rarely, by as many requests.
-//   - Too few, and the processors above their threshold in three windows one after the other, with requests in flight: the law
-//     sees that and no failures and no times, and can lower the limit, not raise it.
+//   - Too few, and the processors above their threshold in three steps one after the other, a second at least, with requests in
+//     flight: the law sees that and no failures and no times, and can lower the limit, not raise it.
 //   - Too few, though MinSamples or more came and went unmeasured: likewise. Where all clients leave before they are answered, the
 //     load of the processors is what is known.
 //   - A request is late when it becomes older than the RTT threshold, and counts as that once, in the window in which it becomes

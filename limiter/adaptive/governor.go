@@ -17,6 +17,7 @@ const (
 	unsteadyStep   = 0.25        // moves that count
 	gatherMost     = 60          // windows that are put together
 	busyWindows    = 3           // that are enough where the limit is used up, and few are done
+	busyAtLeast    = time.Second // short intervals see the same reading again and again
 	firstHold      = 30 * time.Second
 	longestHold    = 10 * time.Minute
 )
@@ -134,7 +135,7 @@ func (g *governor) apply(now time.Time, w *sample, cpu Reading) {
 	case isIdle:
 		g.stay(now, w, cpu, ReasonIdle)
 		return
-	case g.busy >= busyWindows, w.Completed >= g.minSamples:
+	case g.busy >= max(busyWindows, int(busyAtLeast/g.interval)), w.Completed >= g.minSamples:
 		g.busy = 0
 		// All that is known is how busy the processors are: few requests are done because they are, or all clients leave before
 		// they are answered. A few that failed or were slow say nothing, so the law does not see them.

@@ -38,6 +38,7 @@ func TestStreamsLeaveTheBound(t *testing.T) {
 				require.Greater(t, s.c.Bound(), 69, name)
 			} else {
 				require.Equal(t, 20, refused, "%s: fifty are left of Max", name)
+				require.Less(t, s.c.Bound(), 70, "%s: a higher bound would let in nobody", name)
 			}
 		}
 	}
