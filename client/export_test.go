@@ -33,3 +33,10 @@ func (t *Transport) each(f func(*lane)) {
 		l.mu.Unlock()
 	}
 }
+
+// Protocols returns how many endpoints are remembered by what they speak.
+func (t *Transport) Protocols() int {
+	t.spoken.mu.Lock()
+	defer t.spoken.mu.Unlock()
+	return len(t.spoken.young) + len(t.spoken.old)
+}
