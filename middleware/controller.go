@@ -108,7 +108,9 @@ func (v *visit) result(status int) (r limiter.Result) {
 	}
 	defer func() {
 		if recover() != nil { // of the user's writer or context: the place has to be given back all the same
-			r = limiter.ResultUnmeasured
+			if r = limiter.ResultUnmeasured; v.long {
+				r = limiter.ResultDetached
+			}
 		}
 	}()
 	end := ended(v.r.Context())

@@ -304,3 +304,17 @@ func TestNoPlaceIsLost(t *testing.T) {
 		}
 	})
 }
+
+// A stream whose context panics at its end is a stream all the same.
+func TestControllerStreamWithAnOddContext(t *testing.T) {
+	c := &controller{bound: 9, most: 9}
+	g := guardOf(t, policy{Name: "a", Adaptive: c})
+	ctx := &oddContext{Context: context.Background(), at: -1}
+	p := g.Enter(httptest.NewRecorder(), request("GET", "/").WithContext(ctx), middleware.Entry{})
+	w := p.Writer()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(200)
+	ctx.at = ctx.n + 1
+	p.Leave(200)
+	require.Equal(t, []string{"acquire", "detach", "release 3"}, c.take())
+}

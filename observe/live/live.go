@@ -58,6 +58,8 @@ type Status struct {
 type Page struct {
 	cfg  Config
 	boot string // tells the ids of this page from those of one before
+	// epoch is when the page was made. Time since then is monotonic.
+	epoch time.Time
 
 	watching atomic.Pointer[watching]
 	limiters limiters
@@ -107,7 +109,7 @@ func New(c Config) (*Page, error) {
 	if c.MaxViewers == 0 {
 		c.MaxViewers = defaultViewers
 	}
-	p := &Page{cfg: c, boot: rand.Text()[:8], done: make(chan struct{}), ended: make(chan struct{})}
+	p := &Page{cfg: c, boot: rand.Text()[:8], epoch: time.Now(), done: make(chan struct{}), ended: make(chan struct{})}
 	p.limiters.breakers, p.limiters.memories = make(map[string]uint8), make(map[string]memory)
 	p.ticks.init()
 	p.sampler = &sampler{page: p, stores: make(map[string]*storeView), last: time.Now()}

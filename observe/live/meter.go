@@ -32,11 +32,17 @@ type meter struct {
 	slowest atomic.Int64  // ns from a request's instant to when it passed
 	ring    [grains]atomic.Uint64
 
+	behind atomic.Uint32 // units came for grains that are long over, since the last step
+	fresh  atomic.Bool   // units were counted since the last step
+	wait   int64         // grains that the key has to be under one limit before it is measured
+	begin  atomic.Int64  // the first grain that is measured after wait; 0: nothing has come yet
+
 	mu    sync.Mutex
 	other limiter.Limit // what the key was decided by meanwhile; zero: limit
 
 	// Of the sampler.
 	seen   int64   // head at the last step
+	told   float64 // worst as of the step before
 	level  float64 // of a bucket: what passed above the rate; of a window: what passed in it
 	window int64   // the one of level
 	worst  float64
@@ -50,6 +56,18 @@ func newMeter(hash uint64, l limiter.Limit) *meter {
 	return m
 }
 
+// span is the grains after which a key that was under another limit has nothing left of it: the time until its quota is
+// full, or two windows, as sliding ones look back at the one before.
+func span(l *limiter.Limit) int64 {
+	most := float64(l.Period)
+	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+		most *= float64(l.Quota()) / float64(max(1, l.Rate))
+	} else {
+		most *= 2
+	}
+	return int64(min(most/float64(grain), math.MaxInt64/8)) + int64(time.Second/grain)
+}
+
 // measurable reports whether a meter can tell anything about l.
 func measurable(l *limiter.Limit) bool {
 	switch {
@@ -61,8 +79,8 @@ func measurable(l *limiter.Limit) bool {
 	return l.Period >= grain && l.Period%grain == 0
 }
 
-// count adds what passed. It is called by any number of goroutines.
-func (m *meter) count(e *limiter.Event) {
+// count adds what passed at an instant of the wall clock, in ns. It is called by any number of goroutines.
+func (m *meter) count(e *limiter.Event, at int64) {
 	m.hits.Add(1)
 	d := &e.Decision
 	if d.Limit != m.limit {
@@ -72,13 +90,26 @@ func (m *meter) count(e *limiter.Event) {
 		}
 		return
 	}
-	at := d.Mark
-	if m.width == 0 && (d.Via == limiter.ViaStore || d.Via == limiter.ViaLease) {
-		took := max(0, time.Since(e.Time))
-		at = e.Time.UnixNano() + int64(took)
-		raise(&m.slowest, int64(took))
+	g := at / int64(grain)
+	if m.wait > 0 {
+		begin := m.begin.Load()
+		if begin == 0 {
+			m.begin.CompareAndSwap(0, g+m.wait)
+			begin = m.begin.Load()
+		}
+		if g < begin {
+			if g < begin-m.wait-grains {
+				m.behind.Add(1)
+			} else {
+				m.fresh.Store(true)
+			}
+			return
+		}
 	}
-	m.add(at/int64(grain), e.N)
+	if m.width == 0 && (d.Via == limiter.ViaStore || d.Via == limiter.ViaLease) {
+		raise(&m.slowest, int64(time.Since(e.Time)))
+	}
+	m.add(g, e.N)
 }
 
 // add counts n units in a grain. Each cell holds the low bits of its grain beside the count, so that nothing has to be
@@ -90,8 +121,12 @@ func (m *meter) add(g int64, n int) {
 		done = m.done.Load()
 	}
 	if g <= done {
+		if g < done-grains {
+			m.behind.Add(1)
+		}
 		return
 	}
+	m.fresh.Store(true)
 	raise(&m.head, g)
 	cell, tag := &m.ring[g%grains], uint64(uint32(g))<<32
 	for {
@@ -196,8 +231,8 @@ type watch struct {
 	votes     atomic.Int64
 }
 
-// see counts a decision that took units of a key.
-func (w *watch) see(hash uint64, e *limiter.Event) {
+// see counts a decision that took units of a key, which passed at an instant in ns.
+func (w *watch) see(hash uint64, e *limiter.Event, at int64) {
 	m := w.meter.Load()
 	if m == nil {
 		w.meter.CompareAndSwap(nil, newMeter(hash, e.Decision.Limit)) // once
@@ -205,7 +240,7 @@ func (w *watch) see(hash uint64, e *limiter.Event) {
 	}
 	switch {
 	case m.hash == hash:
-		m.count(e)
+		m.count(e, at)
 	case w.candidate.Load() == hash:
 		w.votes.Add(1)
 	case w.votes.Add(-1) < 0:
@@ -214,26 +249,50 @@ func (w *watch) see(hash uint64, e *limiter.Event) {
 	}
 }
 
-// step measures, and gives the meter to another key or limit where that is due.
+// step measures, and gives the meter to another key or limit where that is due. What a step finds is told by the next one, and
+// only if the key was under one limit until then: an event of another may come after those that it explains.
 func (w *watch) step() (worst, bound float64, on bool) {
 	m := w.meter.Load()
 	if m == nil {
 		return 0, 0, false
 	}
-	if m.limit != (limiter.Limit{}) {
-		worst, bound, on = m.step(), m.bound(), true
+	found := 0.0
+	known := measurable(&m.limit)
+	if known {
+		found = m.step()
 	}
 	hits, votes := int64(m.hits.Swap(0)), w.votes.Swap(0)
-	next := m.hash
+	behind, fresh := m.behind.Swap(0), m.fresh.Swap(false)
+	if l, changed := m.changed(); changed { // asked after the step, which has counted nothing that came later
+		next := newMeter(m.hash, l)
+		if m.limit != (limiter.Limit{}) {
+			next.wait = span(&l)
+		}
+		w.meter.Store(next)
+		return 0, 0, false
+	}
+	if behind > 0 && !fresh && m.limit != (limiter.Limit{}) { // the clock of those that decide was set back
+		next := newMeter(m.hash, m.limit)
+		next.wait = m.wait
+		w.meter.Store(next)
+		return m.told, m.bound(), false
+	}
+	worst, m.told = m.told, found
 	if votes > hits+1 {
-		next = w.candidate.Load()
+		w.meter.Store(newMeter(w.candidate.Load(), limiter.Limit{})) // its limit is seen when it comes
 	}
-	l, changed := m.changed()
-	switch {
-	case next != m.hash:
-		w.meter.Store(newMeter(next, limiter.Limit{})) // its limit is seen when it comes
-	case changed:
-		w.meter.Store(newMeter(next, l))
+	return worst, m.bound(), known && (m.wait == 0 || m.done.Load() != 0)
+}
+
+// again forgets what the meter holds: who decides is another, or his promise is.
+func (w *watch) again() {
+	m := w.meter.Load()
+	if m == nil {
+		return
 	}
-	return worst, bound, on
+	next := newMeter(m.hash, m.limit)
+	if m.limit != (limiter.Limit{}) {
+		next.wait = span(&m.limit)
+	}
+	w.meter.Store(next)
 }

@@ -166,12 +166,12 @@ func TestMetersGoToTheFrequent(t *testing.T) {
 	e := limiter.Event{Kind: limiter.EventDecision, N: 1, Time: time.Now()}
 	e.Decision = limiter.Decision{Allowed: true, Limit: limiter.PerSecond(1000), Mark: int64(time.Hour)}
 	w := &p.watches[0]
-	w.see(1, &e)
+	w.see(1, &e, e.Decision.Mark)
 	for range 3 {
 		for k := range 100 {
-			w.see(2, &e) // a frequent one among many
+			w.see(2, &e, e.Decision.Mark) // a frequent one among many
 			if k%4 == 0 {
-				w.see(uint64(100+k), &e)
+				w.see(uint64(100+k), &e, e.Decision.Mark)
 			}
 		}
 		w.step()
@@ -179,7 +179,7 @@ func TestMetersGoToTheFrequent(t *testing.T) {
 	require.Equal(t, uint64(2), w.meter.Load().hash)
 	require.Equal(t, e.Decision.Limit, w.meter.Load().limit)
 	e.Decision.Limit = limiter.PerSecond(7)
-	w.see(2, &e)
+	w.see(2, &e, e.Decision.Mark)
 	w.step()
 	require.Equal(t, limiter.PerSecond(7), w.meter.Load().limit, "another limit begins anew")
 }
