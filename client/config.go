@@ -19,7 +19,7 @@ type Config struct {
 	// HTTP/2 what was refused by REFUSED_STREAM or left behind by GOAWAY. Where Retry makes up for it, or with Strict, it is kept
 	// from that; nothing of it is on the wire. A request that Retry may not repeat fails then, with Strict. What is left is seen
 	// by [net/http/httptrace], counted as [Stats].Resent, and takes its turns afterwards: on HTTP/1 requests given to Base before
-	// the destination has first answered, and POST, PUT and PATCH with an Idempotency-Key and no body; HTTP/2 without TLS; and
+	// the destination (scheme, host and port) has first answered, and POST, PUT and PATCH with an Idempotency-Key and no body; HTTP/2 without TLS; and
 	// everything where Retry.Attempts is 1 and Strict is off.
 	Base http.RoundTripper
 	// Name is the space of the keys, so two Transports with one Name and one Limiter share their limits; 1 to 64 of
@@ -33,16 +33,17 @@ type Config struct {
 	// Limiter counts; a limit on Redis holds for all processes that share it. It needs a Limit or a Plan. It stays yours.
 	Limiter limiter.Limiter
 	// Limit is the number the partner has told, see the package comment for how it is kept; nil: none, answers alone are
-	// obeyed. It may change at any time.
+	// obeyed. It may change at any time; with another algorithm it counts apart from then on.
 	Limit limiter.Source
 	// Plan returns another limit for some requests, such as that of an account; nil or false: Limit.
 	Plan func(*keyfunc.Request) (limiter.Limit, bool)
 	// Headroom is how much of the limit is used, above 0 to 1; zero: 0.9. What is left is for the time that requests are
-	// under way: those that left evenly do not arrive evenly.
+	// under way: those that left evenly do not arrive evenly. A store's answer must take less than (1 − Headroom)·Period, see the
+	// package comment; 1 keeps nothing back.
 	Headroom float64
 	// Strict never sends without the Limiter's word. While the store is away, requests wait for it as long as they may,
 	// and fail. Decisions of a fallback (ViaFallback) do not count. What Base may still send again by itself is told there.
-	// Without Strict, each process goes on with its even share of the limit, 1/Replicas.
+	// Without Strict, each process goes on with its even share of the limit, 1/Replicas, from a random instant if it had none.
 	Strict bool
 	// Replicas is how many processes share the limit, for what each decides alone: its share while the store is away, and
 	// its part of what an answer says is left. Zero: 1.

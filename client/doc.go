@@ -22,6 +22,17 @@
 // counted as it says, so what it lets pass can come at once. Windows and logs have the headroom in whole requests: none at
 // a rate of 1.
 //
+// The gap is exact at the store. A process learns of its place when the answer is there, and leaves so much later; it uses none that may be
+// late by more than the share 1 − Headroom of the Period, and at least a millisecond: such a place is lost, or given back where it can
+// be, and another one is booked. So two of different processes may come closer by up to that, and no Period sees more than Rate, however
+// late the store answers, where that share is a millisecond or more. Nothing leaves, with Strict, if it always takes
+// longer than that: at 100 ms and a Headroom of 0.9 these are 10 ms; a smaller Headroom allows more. A Headroom of 1 keeps nothing back
+// for it: places are used up to 50 ms or a tenth of the Period late, and so many more may leave. A burst that is late can meet the next
+// one, so a window or a log has no such bound.
+//
+// What has been counted is counted by key and algorithm: a key whose algorithm changes, by Plan or by its Source (and a burst makes of an
+// even limit a bucket), counts apart from then on, and may send both numbers in one Period. Another rate or period goes on.
+//
 // The bound is on departures. In one process a timer that is late does not bring two requests closer together than
 // the partner's own number has them; two processes do not see each other's timers, so there the headroom has to do.
 //
@@ -64,10 +75,14 @@
 // See [Retry]. Each retry takes a turn as any request does, also where it makes up for a connection that the destination had just
 // closed: net/http, which sends again at once then, is kept from it ([Config].Base). If it could not be in time, if the budget is
 // spent or the body cannot be made again, the answer that is there is returned as it is.
+// A small body of an answer that is given up is read for 100 ms at most, without a place in flight.
 //
 // # Failures
 //
-// Without Strict a store that is away leaves each process an even share of the limit, 1/Replicas. With it nothing is sent
+// Without Strict a store that is away, or has answered too late three times in a row, leaves each process an even share of the limit,
+// 1/Replicas. It goes on from the process's last place, or begins anywhere within its gap of Replicas·Period/(Rate·Headroom), so a fleet
+// that gets work at one moment does not send at that moment. Nobody puts the shares of processes in order: on average they
+// keep the number, in one gap each sends once at most. With Strict nothing is sent
 // that the store has not counted. A store that loses what it has counted, as in a fail-over, lets pass what it has forgotten:
 // docs/guarantees.md has it by numbers.
 //

@@ -99,6 +99,7 @@ func (u *turn) place(ctx context.Context) (p place, back func(), err error) {
 			asked = time.Now()
 			continue
 		case d.Allowed:
+			u.stale = 0
 			p = u.booked(asked, sent, d.Delay)
 			if u.s.even {
 				return p, u.keeps(p), nil
