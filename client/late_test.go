@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -56,7 +57,7 @@ func fleet(t *testing.T, c client.Config, processes, each int, lasts time.Durati
 		for range each {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					if _, _, err := call(ctx, tr, "GET", "https://a.example/", "x", nil); err != nil {
+					if _, _, err := call(ctx, tr, http.MethodGet, "https://a.example/", "x", nil); err != nil {
 						time.Sleep(100 * ms)
 					}
 				}
@@ -117,7 +118,9 @@ func TestLateAnswersOfTheStore(t *testing.T) {
 // A store that always answers too late lets nobody leave with Strict, who is told why; without, it counts as away.
 func TestAlwaysTooLate(t *testing.T) {
 	for _, strict := range []bool{true, false} {
-		for name, limit := range map[string]limiter.Limit{"even": limiter.Per(20, 100*ms), "log": {Rate: 20, Period: 100 * ms, Algorithm: limiter.SlidingLog}} {
+		for name, limit := range map[string]limiter.Limit{
+			"even": limiter.Per(20, 100*ms), "log": {Rate: 20, Period: 100 * ms, Algorithm: limiter.SlidingLog},
+		} {
 			t.Run(fmt.Sprint(name, strict), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					p := &partner{}
@@ -215,4 +218,40 @@ func TestShareOfOne(t *testing.T) {
 			})
 		})
 	}
+}
+
+// asks notes when it was last asked, and lets everybody go at once.
+type asks struct {
+	eager
+	last *time.Time
+}
+
+func (a asks) AllowAll(ctx context.Context, at time.Time, takes []limiter.Take) (bool, error) {
+	*a.last = time.Now()
+	return a.eager.AllowAll(ctx, at, takes)
+}
+
+// A process that is held up itself, after the answer, uses no place that is over either: it asks for another one.
+func TestLateDepartures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partner{}
+		var last time.Time
+		var mu sync.Mutex
+		b := base(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			require.LessOrEqual(t, time.Since(last), 100*ms)
+			return p.RoundTrip(r)
+		})
+		tr := newTransport(t, client.Config{Base: b, Limiter: asks{last: &last}, Limit: limiter.PerSecond(10), Strict: true})
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				_, err := get(tr, "x")
+				require.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		require.Len(t, p.arrivals(""), 10)
+	})
 }
