@@ -50,7 +50,7 @@ type meter struct {
 
 func newMeter(hash uint64, l limiter.Limit) *meter {
 	m := &meter{hash: hash, limit: l}
-	if l.Algorithm != limiter.TokenBucket && l.Algorithm != limiter.LeakyBucket {
+	if !isBucket(&l) {
 		m.width = int64(l.Period / grain)
 	}
 	return m
@@ -60,7 +60,7 @@ func newMeter(hash uint64, l limiter.Limit) *meter {
 // full, or two windows, as sliding ones look back at the one before.
 func span(l *limiter.Limit) int64 {
 	most := float64(l.Period)
-	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+	if isBucket(l) {
 		most *= float64(l.Quota()) / float64(max(1, l.Rate))
 	} else {
 		most *= 2
@@ -68,12 +68,16 @@ func span(l *limiter.Limit) int64 {
 	return int64(min(most/float64(grain), math.MaxInt64/8)) + int64(time.Second/grain)
 }
 
+func isBucket(l *limiter.Limit) bool {
+	return l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket
+}
+
 // measurable reports whether a meter can tell anything about l.
 func measurable(l *limiter.Limit) bool {
 	switch {
 	case l.Period <= 0 || l.Align != (limiter.Align{}) || l.Quota() == 0 || l.Quota() == math.MaxInt:
 		return false // a bound on requests in flight, a calendar, all or nothing
-	case l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket:
+	case isBucket(l):
 		return true
 	}
 	return l.Period >= grain && l.Period%grain == 0
@@ -83,11 +87,7 @@ func measurable(l *limiter.Limit) bool {
 func (m *meter) count(e *limiter.Event, at int64) {
 	m.hits.Add(1)
 	d := &e.Decision
-	if d.Limit != m.limit {
-		if m.mu.TryLock() { // whoever holds it says as much
-			m.other = d.Limit
-			m.mu.Unlock()
-		}
+	if m.note(d) {
 		return
 	}
 	g := at / int64(grain)
@@ -110,6 +110,19 @@ func (m *meter) count(e *limiter.Event, at int64) {
 		raise(&m.slowest, int64(time.Since(e.Time)))
 	}
 	m.add(g, e.N)
+}
+
+// note reports whether a decision is by another limit, and keeps it. That a limiter books nothing does not mean that it keeps
+// what it knew by the limit before.
+func (m *meter) note(d *limiter.Decision) bool {
+	if d.Limit == m.limit {
+		return false
+	}
+	if m.mu.TryLock() { // whoever holds it says as much
+		m.other = d.Limit
+		m.mu.Unlock()
+	}
+	return true
 }
 
 // add counts n units in a grain. Each cell holds the low bits of its grain beside the count, so that nothing has to be
@@ -246,6 +259,13 @@ func (w *watch) see(hash uint64, e *limiter.Event, at int64) {
 	case w.votes.Add(-1) < 0:
 		w.candidate.Store(hash)
 		w.votes.Store(1)
+	}
+}
+
+// note looks at a decision that took nothing.
+func (w *watch) note(hash uint64, e *limiter.Event) {
+	if m := w.meter.Load(); m != nil && m.hash == hash {
+		m.note(&e.Decision)
 	}
 }
 

@@ -102,15 +102,16 @@ func (p *policy) decision(e *limiter.Event) {
 	if quota := d.Limit.Quota(); quota > 0 {
 		p.left[share(d.Remaining, quota)].Add(1)
 	}
-	// Without a mark nothing was booked, as where another policy refused the request.
-	if d.Allowed && d.Mark != 0 && e.N > 0 {
-		hash, at := maphash.String(keySeed, e.Key.ID), d.Mark
-		if bucket := d.Limit.Algorithm == limiter.TokenBucket || d.Limit.Algorithm == limiter.LeakyBucket; bucket &&
-			(d.Via == limiter.ViaStore || d.Via == limiter.ViaLease) {
-			at = p.page.epoch.UnixNano() + int64(time.Since(p.page.epoch)) // it passes now, by a clock that nobody sets
-		}
-		p.watches[hash%watched].see(hash, e, at)
+	hash, at := maphash.String(keySeed, e.Key.ID), d.Mark
+	w := &p.watches[hash%watched]
+	if !d.Allowed || at == 0 || e.N <= 0 { // nothing was booked, as where another policy refused the request
+		w.note(hash, e)
+		return
 	}
+	if isBucket(&d.Limit) && (d.Via == limiter.ViaStore || d.Via == limiter.ViaLease) {
+		at = p.page.epoch.UnixNano() + int64(time.Since(p.page.epoch)) // it passes now, by a clock that nobody sets
+	}
+	w.see(hash, e, at)
 }
 
 // share is the index in shares of what is left.
