@@ -223,11 +223,14 @@ func TestShareOfOne(t *testing.T) {
 // asks notes when it was last asked, and lets everybody go at once.
 type asks struct {
 	eager
+	mu   *sync.Mutex
 	last *time.Time
 }
 
 func (a asks) AllowAll(ctx context.Context, at time.Time, takes []limiter.Take) (bool, error) {
+	a.mu.Lock()
 	*a.last = time.Now()
+	a.mu.Unlock()
 	return a.eager.AllowAll(ctx, at, takes)
 }
 
@@ -243,7 +246,7 @@ func TestLateDepartures(t *testing.T) {
 			require.LessOrEqual(t, time.Since(last), 100*ms)
 			return p.RoundTrip(r)
 		})
-		tr := newTransport(t, client.Config{Base: b, Limiter: asks{last: &last}, Limit: limiter.PerSecond(10), Strict: true})
+		tr := newTransport(t, client.Config{Base: b, Limiter: asks{mu: &mu, last: &last}, Limit: limiter.PerSecond(10), Strict: true})
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
