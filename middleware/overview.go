@@ -22,6 +22,7 @@ type Overview struct {
 
 	Limit     limiter.Limit // the nominal one; zero: the policy is a bound on requests in flight alone
 	Planned   bool          // some callers get another limit, by Plan
+	Refunds   bool          // units may be given back, by Refund
 	Effective limiter.Limit // what schedules and controllers make of Limit now; zero with Limit
 	// Why is what adjusters say of it that are each a [limiter.Explainer], in their order; empty where the limit is nominal.
 	Why []string
@@ -41,7 +42,7 @@ func (g *Guard) Overview() []Overview {
 	for _, p := range s.policies {
 		o := Overview{
 			Policy: p.Name, Stage: p.Stage, Shadow: p.Shadow, OnStoreError: p.OnStoreError, Undecided: p.state.undecided.Load(),
-			Planned: p.Plan != nil, InFlightOf: p.InFlight, Adaptive: p.Adaptive,
+			Planned: p.Plan != nil, Refunds: p.Refund != nil, InFlightOf: p.InFlight, Adaptive: p.Adaptive,
 		}
 		if p.InFlight > 0 {
 			o.InFlight = p.state.inflight.total()

@@ -31,7 +31,7 @@ func TestOverview(t *testing.T) {
 	defer store.Close()
 	vary := limiter.NewVar(limiter.PerMinute(80))
 	g := guardOf(t,
-		policy{Name: "plain", Limit: vary, Limiter: store, InFlight: 3},
+		policy{Name: "plain", Limit: vary, Limiter: store, InFlight: 3, Refund: func(int) bool { return false }},
 		policy{Name: "moved", Stage: "later", Limit: limiter.PerMinute(80), Shadow: true, Limiter: stringer{store}, Adjust: []limiter.Adjuster{
 			halving{"lunch"}, limiter.AdjusterFunc(func(_ time.Time, l limiter.Limit) limiter.Limit { l.Rate--; return l }), halving{},
 		}},
@@ -45,6 +45,7 @@ func TestOverview(t *testing.T) {
 	require.Len(t, all, 4)
 	require.Equal(t, middleware.Overview{
 		Policy: "plain", Stage: middleware.StageEdge, Limiter: "memory", Limit: limiter.PerMinute(90), Effective: limiter.PerMinute(90), InFlightOf: 3,
+		Refunds: true,
 	}, all[0])
 	moved := limiter.PerMinute(80)
 	moved.Rate = 19
