@@ -127,15 +127,15 @@ func TestMeasuredAgainAfterASpan(t *testing.T) {
 	see(l, 200*time.Millisecond, 60)
 	w.step()
 	for k := range 5 {
-		see(l, time.Second+time.Duration(k)*time.Second, 10)
+		see(l, time.Second+time.Duration(k)*time.Second, 60-10*k)
 		worst, _, _ := w.step()
 		require.Zero(t, worst)
 	}
-	see(l, 7*time.Second, 10)
+	see(l, 9*time.Second, 10)
 	w.step()
 	_, _, on := w.step()
 	require.True(t, on, "20 units at 10 a second are 2 s")
-	see(l, 8*time.Second, 90)
+	see(l, 10*time.Second, 90)
 	w.step()
 	w.step()
 	worst, _, _ := w.step()

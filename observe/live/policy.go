@@ -2,6 +2,7 @@ package live
 
 import (
 	"hash/maphash"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +32,7 @@ type policy struct {
 	closed    atomic.Uint64 // and the request was refused for it
 	watches   [watched]watch
 
-	adapted atomic.Pointer[adapted]
+	adapted adapted
 	leases  leases
 
 	bound int  // guards that have it; Page.mu
@@ -40,8 +41,22 @@ type policy struct {
 
 // adapted is what an adaptive limit said last.
 type adapted struct {
+	mu     sync.Mutex
+	told   bool
 	limit  limiter.Limit
 	reason string
+}
+
+func (a *adapted) see(e *limiter.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told, a.limit, a.reason = true, e.Decision.Limit, clip(e.Reason)
+}
+
+func (a *adapted) last() (l limiter.Limit, reason string, told bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limit, a.reason, a.told
 }
 
 // reasons are those that have a counter; the last one is of all others.
@@ -87,7 +102,7 @@ func (p *policy) Observe(e limiter.Event) {
 	case limiter.EventLease:
 		p.leases.see(&e)
 	case limiter.EventAdapt:
-		p.adapted.Store(&adapted{limit: e.Decision.Limit, reason: clip(e.Reason)})
+		p.adapted.see(&e)
 	case limiter.EventStoreState: // a guard's overview tells
 	default:
 		p.page.Observe(e)
@@ -147,6 +162,13 @@ type counts struct {
 	via                                                   [vias]uint64
 }
 
+func (c *counts) total() (n uint64) {
+	for _, via := range c.via {
+		n += via
+	}
+	return n + c.Refused + c.Degraded + c.Undecided
+}
+
 func (p *policy) counts() (c counts) {
 	for via := range vias {
 		allowed, shadow := p.decisions[limiter.OutcomeAllowed][via].Load(), p.decisions[limiter.OutcomeShadowBlocked][via].Load()
@@ -177,6 +199,13 @@ func (p *policy) measure(o *overshoot) {
 			o.keys++
 			o.worst, o.bound = max(o.worst, worst), max(o.bound, bound)
 		}
+	}
+}
+
+// again lets all meters begin anew.
+func (p *policy) again() {
+	for k := range p.watches {
+		p.watches[k].again()
 	}
 }
 

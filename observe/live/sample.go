@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -22,10 +23,13 @@ type view struct {
 	over0    counts // when measuring began
 	since    time.Time
 	limits   string    // that were measured
+	known    bool      // by a guard that is watched
 	open     time.Time // when a request passed undecided last
 	seen     middleware.Overview
 	listed   bool
-	flightOf int // the bound of its controller
+	several  bool // guards have it
+	flight   int  // of its controller
+	flightOf int  // the bound of that
 	row      row
 	about    about
 	aboutIs  []byte // encoded
@@ -44,6 +48,9 @@ type sampler struct {
 	mu     sync.Mutex // of all below
 	n      int64      // of the next tick
 	last   time.Time
+	drift  int64     // ns that the wall clock was set ahead since the page was made
+	mute   time.Time // since when a guard is watched that tells nothing; zero: it does
+	hidden int       // policies that are too many
 	clock  clock
 	totals series
 	lat    [fine + coarse][2]float64
@@ -57,6 +64,10 @@ type sampler struct {
 	top      []topRow
 	topIs    []byte
 	policies []*policy // as shown
+
+	// Of the goroutine alone, without mu.
+	overview asked[[]standing]
+	status   asked[Status]
 
 	whole   []byte // the event with everything
 	wholeOf int64  // as of this tick
@@ -73,13 +84,20 @@ func (p *Page) sample() {
 		case <-p.done:
 			return
 		case now := <-t.C:
-			s.tick(now)
+			s.gather(now)
+			s.tick(time.Now())
 		}
 	}
 }
 
 // tick takes a snapshot and shows it.
-func (s *sampler) tick(now time.Time) {
+func (s *sampler) tick(now time.Time) { s.tickAt(now, now.UnixNano()) }
+
+// aStep of the wall clock moves the times of the points with it.
+const aStep = int64(1500 * time.Millisecond)
+
+// tickAt is a tick at an instant and what the wall clock says of it, in ns.
+func (s *sampler) tickAt(now time.Time, wall int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	elapsed := now.Sub(s.last).Seconds()
@@ -87,7 +105,14 @@ func (s *sampler) tick(now time.Time) {
 		elapsed = 1
 	}
 	s.last = now
-	t := tick{Now: now.Unix()}
+	drift := wall - s.page.epoch.UnixNano() - int64(now.Sub(s.page.epoch))
+	step := drift - s.drift
+	s.drift = drift
+	stepped := step > aStep || step < -aStep
+	if stepped {
+		s.clock.shift(int64(time.Duration(step).Round(time.Second) / time.Second))
+	}
+	t := tick{Now: wall / int64(time.Second)}
 	s.clock.put(s.n, t.Now)
 	t.Gone = s.list()
 	var sum [kinds]float32
@@ -105,8 +130,12 @@ func (s *sampler) tick(now time.Time) {
 	t.Stores = s.rows
 	s.askStatus(&t)
 	s.askTop(&t)
-	s.page.ticks.put(s.page.frame(s.n, "tick", encode(&t)))
 	s.n++
+	if stepped { // the times of all points are others, so everybody gets the whole
+		s.page.ticks.put(s.page.frame(s.n-1, "full", s.full()))
+		return
+	}
+	s.page.ticks.put(s.page.frame(s.n-1, "tick", encode(&t)))
 }
 
 func encode(v any) []byte {
@@ -119,11 +148,6 @@ func encode(v any) []byte {
 
 // list finds the policies that there are, in their order, and returns those that are gone.
 func (s *sampler) list() (gone []int) {
-	var overview []middleware.Overview
-	watching := s.page.watching.Load()
-	if watching != nil && watching.guard != nil {
-		overview = watching.guard.Overview()
-	}
 	before := make(map[*policy]bool, len(s.policies))
 	for _, p := range s.policies {
 		before[p] = true
@@ -132,18 +156,24 @@ func (s *sampler) list() (gone []int) {
 	page := s.page
 	page.mu.Lock()
 	s.policies = s.policies[:0]
-	for _, o := range overview {
-		if p := page.find(o.Policy); p != nil {
-			p.shown.seen, p.shown.listed = o, true
-			s.policies = append(s.policies, p)
+	s.hidden = 0
+	for _, o := range s.overview.last {
+		p := page.find(o.Policy)
+		if p == nil {
+			s.hidden++
+			continue
 		}
+		v := &p.shown
+		v.seen, v.listed, v.several, v.flight, v.flightOf = o.Overview, true, p.bound > 1, o.flight, o.flightOf
+		s.policies = append(s.policies, p)
 	}
+	s.listen()
 	var more []*policy // of guards that are not watched
 	for _, x := range page.policies.Range {
 		switch p := x.(*policy); {
 		case p.shown.listed:
 		case p.bound > 0:
-			p.shown.seen = middleware.Overview{Policy: p.name}
+			p.shown.seen, p.shown.several = middleware.Overview{Policy: p.name}, p.bound > 1
 			more = append(more, p)
 		default:
 			page.policies.Delete(p.name)
@@ -169,27 +199,29 @@ func (s *sampler) policy(t *tick, p *policy, order int, now time.Time, elapsed f
 	is := p.counts()
 	since := func(is, was uint64) float32 { return float32(float64(is-min(was, is)) / elapsed) }
 	rates = [kinds]float32{since(is.Allowed, v.was.Allowed), since(is.Refused, v.was.Refused), since(is.Degraded, v.was.Degraded)}
-	if is.Undecided-is.Closed > v.was.Undecided-v.was.Closed && v.seen.OnStoreError == middleware.FailOpen {
+	if passed, before := is.Undecided-is.Closed, v.was.Undecided-v.was.Closed; passed > before && v.seen.OnStoreError == middleware.FailOpen {
 		v.open = now
+		rates[sUndecided] = since(passed, before)
 	}
 	would, was := since(is.Shadow, v.was.Shadow), v.was
 	v.was = is
 	v.series.put(s.n, rates)
 	s.remaining(p)
 
-	if limits := v.seen.Limit.String() + " " + v.seen.Limiter; limits != v.limits || v.since.IsZero() {
-		v.limits, v.since, v.over, v.over0 = limits, now, overshoot{}, was
+	limits := fmt.Sprint(v.seen.Limit, " ", v.seen.Limiter, v.seen.Refunds, v.listed)
+	if limits != v.limits || v.since.IsZero() {
+		if v.known {
+			p.again()
+		}
+		v.limits, v.since, v.over, v.over0, v.known = limits, now, overshoot{}, was, v.listed
 	}
 	p.measure(&v.over)
-	row := row{
-		ID: p.id, Flight: v.seen.InFlight, Left: v.percents(), Keys: v.over.keys,
-		Sums: [5]uint64{is.Allowed, is.Refused, is.Degraded, is.Shadow, is.Undecided},
+	if p.unmeasured(is) != "" {
+		v.over = overshoot{}
 	}
-	if c := v.seen.Adaptive; c != nil {
-		contain(func() {
-			row.Flight = max(row.Flight, c.InFlight())
-			v.flightOf = c.Bound()
-		})
+	row := row{
+		ID: p.id, Flight: max(v.seen.InFlight, v.flight), Left: v.percents(), Keys: v.over.keys,
+		Sums: [5]uint64{is.Allowed, is.Refused, is.Degraded, is.Shadow, is.Undecided},
 	}
 	for k := range rates {
 		row.Rates[k] = tenth(float64(rates[k]))
@@ -209,6 +241,22 @@ func (s *sampler) policy(t *tick, p *policy, order int, now time.Time, elapsed f
 		t.About = append(t.About, about)
 	}
 	return rates
+}
+
+// listen finds out whether the guard that is watched tells the page anything. Page.mu is held.
+func (s *sampler) listen() {
+	for _, p := range s.policies {
+		if p.bound > 0 || p.shown.was.total() > 0 {
+			s.mute = time.Time{}
+			return
+		}
+	}
+	switch {
+	case len(s.policies) == 0:
+		s.mute = time.Time{}
+	case s.mute.IsZero():
+		s.mute = s.last
+	}
 }
 
 // contain calls something of the user's, whose panic must not end the process.

@@ -14,6 +14,7 @@ const (
 	sAllowed = iota
 	sRefused
 	sDegraded
+	sUndecided // passed, as the store could not be asked
 	kinds
 )
 
@@ -56,6 +57,16 @@ func (c *clock) put(n, at int64) {
 		c.coarse[old/ratio%coarse] = c.fine[n%fine]
 	}
 	c.fine[n%fine] = at
+}
+
+// shift moves all times, as the clock that they are by was set.
+func (c *clock) shift(seconds int64) {
+	for k := range c.fine {
+		c.fine[k] += seconds
+	}
+	for k := range c.coarse {
+		c.coarse[k] += seconds
+	}
 }
 
 // points calls f for the coarse points up to tick n and then the fine ones: those of the last fine seconds alone if short.

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-go/spillway/limiter"
 	"github.com/spillway-go/spillway/observe/live"
 )
 
@@ -210,26 +212,68 @@ func TestCloseEndsStreams(t *testing.T) {
 	})
 }
 
-// A function of the user that hangs holds up the page and not its streams, and one that panics is told of.
+// Functions of the user that hang hold up nothing: ticks come, viewers come and go, and the page tells what is old. One that
+// panics is told of, and Close does not wait for them.
 func TestStatusThatHangsOrPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(t, live.Config{MaxViewers: 1})
+		hang, block := make(chan struct{}), make(chan struct{})
+		var blocks atomic.Bool
+		a := policy("a", "5/s")
+		a.Adjust = []limiter.Adjuster{limiter.AdjusterFunc(func(_ time.Time, l limiter.Limit) limiter.Limit {
+			if blocks.Load() {
+				<-block
+			}
+			return l
+		})}
+		g := newGuard(t, p, nil, a)
+		p.Watch(g, func() live.Status {
+			<-hang
+			panic("secret")
+		})
+		after(2 * time.Second)
+		send(g, "/", 3)
+		w, leave, _ := view(p, nil)
+		blocks.Store(true)
+		after(40 * time.Second)
+		s := follow(t, w.events(t))
+		require.Equal(t, "stale", s.state)
+		require.Equal(t, uint64(3), s.rows["a"].S[0])
+		require.Equal(t, "5/s", s.about["a"].Limit, "as it was")
+		require.Greater(t, len(w.events(t)), 35, "a tick each second")
+		require.Contains(t, w.text(), "an adjuster or a controller does not return")
+		require.Contains(t, w.text(), "the document is shown as it was")
+		for range 5 { // there is one place
+			leave()
+			synctest.Wait()
+			w, leave, _ = view(p, nil)
+			require.Equal(t, "full", w.events(t)[0].name)
+		}
+		close(block)
+		close(hang)
+		after(3 * time.Second)
+		s = follow(t, w.events(t))
+		require.Equal(t, "refused", s.state)
+		require.NotContains(t, w.text(), "secret")
+		require.Contains(t, w.text(), "panics")
+		leave()
+		synctest.Wait()
+	})
+}
+
+func TestCloseDoesNotWaitForTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, live.Config{})
 		hang := make(chan struct{})
 		p.Watch(newGuard(t, p, nil, policy("a", "5/s")), func() live.Status {
 			<-hang
-			panic("secret")
+			return live.Status{}
 		})
-		w, leave, _ := view(p, nil)
-		after(40 * time.Second)
-		require.Equal(t, 2, strings.Count(w.text(), "\n\n:\n\n")+strings.Count(w.text(), "\n\n:\n\n:")) // heartbeats
+		after(5 * time.Second)
+		begin := time.Now()
+		p.Close()
+		require.LessOrEqual(t, time.Since(begin), time.Second)
 		close(hang)
-		after(2 * time.Second)
-		all := w.events(t)
-		s := follow(t, all)
-		require.Equal(t, "refused", s.state)
-		require.NotContains(t, w.text(), "secret")
-		require.Contains(t, w.text(), "panics")
-		leave()
 		synctest.Wait()
 	})
 }

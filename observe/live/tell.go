@@ -27,10 +27,14 @@ func (p *policy) promise(now time.Time, is counts) (bound float64, text string) 
 	v := &p.shown
 	via := func(k limiter.Via) bool { return is.via[k] > v.over0.via[k] }
 	switch {
+	case !v.listed:
+		return none, "The page does not watch the guard of this policy, so what is promised is not known."
 	case v.seen.Limit == (limiter.Limit{}) && (v.seen.InFlightOf > 0 || v.seen.Adaptive != nil):
 		return 0, "A bound on requests in flight in this process: exact."
 	case v.seen.Undecided && v.seen.OnStoreError == middleware.FailOpen, !v.open.IsZero() && now.Sub(v.open) < openFor:
 		return none, "The store could not be asked, and requests passed uncounted (fail open): no bound."
+	case v.seen.Limiter != "memory" && is.via == v.over0.via:
+		return 0, "Nothing has been decided since measuring began: what is promised is known by where that is."
 	case via(limiter.ViaFallback):
 		return again, "While the store was away a share of the limit in this process decided: at most the limit once more."
 	case via(limiter.ViaLease):
@@ -52,9 +56,9 @@ func (p *policy) describe(order int, is counts, promise string) about {
 	}
 	if o.Limit != (limiter.Limit{}) {
 		a.Limit = limitText(o.Limit)
-		if !measurable(&o.Limit) {
-			a.Promise += " Not measured: " + unmeasured(&o.Limit) + "."
-		}
+	}
+	if why := p.unmeasured(is); why != "" {
+		a.Promise += " Not measured: " + why + "."
 	}
 	if o.Effective != o.Limit {
 		a.Effective = limitText(o.Effective)
@@ -72,8 +76,8 @@ func (p *policy) describe(order int, is counts, promise string) about {
 			a.Reasons = append(a.Reasons, r)
 		}
 	}
-	if x := p.adapted.Load(); x != nil {
-		a.Adaptive = limitText(x.limit) + ": " + reasonText(x.reason)
+	if l, reason, told := p.adapted.last(); told {
+		a.Adaptive = limitText(l) + ": " + reasonText(reason)
 	} else if o.Adaptive != nil && v.flightOf < limiter.MaxRate {
 		a.Adaptive = strconv.Itoa(v.flightOf) + " in flight"
 	}
@@ -84,8 +88,17 @@ func (p *policy) describe(order int, is counts, promise string) about {
 	return a
 }
 
-func unmeasured(l *limiter.Limit) string {
+// unmeasured says why nothing is measured; "": it is.
+func (p *policy) unmeasured(is counts) string {
+	v := &p.shown
+	l := &v.seen.Limit
 	switch {
+	case v.seen.Refunds:
+		return "refunds. What is given back may pass again"
+	case v.several && is.via[limiter.ViaMemory] > v.over0.via[limiter.ViaMemory]:
+		return "several guards have a policy of this name, and each may have counts of its own"
+	case *l == (limiter.Limit{}) || measurable(l):
+		return ""
 	case *l == limiter.Unlimited || *l == limiter.DenyAll:
 		return "it counts nothing"
 	case l.Align != (limiter.Align{}):
@@ -186,7 +199,7 @@ const (
 
 // askStatus brings the document and the whole up to date.
 func (s *sampler) askStatus(t *tick) {
-	status, said := s.ask()
+	status, said := s.status.last, s.status.said
 	r := &s.page.reloads
 	r.mu.Lock()
 	d := document{Applied: r.applied, Refused: r.refused, Error: r.bad}
@@ -207,17 +220,6 @@ func (s *sampler) askStatus(t *tick) {
 		s.stateIs, s.state = is, b
 		t.State = &is
 	}
-}
-
-// ask calls the user's function, whose panic must not end the page.
-func (s *sampler) ask() (status Status, said bool) {
-	w := s.page.watching.Load()
-	if w == nil || w.status == nil {
-		return Status{}, false
-	}
-	status, said = Status{Error: "The function that tells of the document panics."}, true
-	contain(func() { status = w.status() })
-	return status, said
 }
 
 // short bounds a text that may have several lines.
@@ -268,9 +270,22 @@ func (s *sampler) summary(d *document) state {
 		note("refused", "What the source has now is not in force. The policies before it are.")
 	}
 	for _, p := range s.policies {
-		if x := p.adapted.Load(); x != nil && p.shown.seen.Adaptive != nil && strings.HasPrefix(x.reason, fixed) {
-			note("fixed", "Policy "+p.name+": "+reasonText(x.reason)+".")
+		if _, reason, _ := p.adapted.last(); p.shown.seen.Adaptive != nil && strings.HasPrefix(reason, fixed) {
+			note("fixed", "Policy "+p.name+": "+reasonText(reason)+".")
 		}
+	}
+	const at = "15:04:05 MST"
+	if since, is := s.overview.stale(s.last); is {
+		note("stale", "The guard does not answer since "+since.UTC().Format(at)+", as an adjuster or a controller does not return: limits are shown as they were.")
+	}
+	if since, is := s.status.stale(s.last); is {
+		note("stale", "The function that tells of the document has not returned since "+since.UTC().Format(at)+": the document is shown as it was.")
+	}
+	if !s.mute.IsZero() && s.last.Sub(s.mute) >= time.Minute {
+		note("mute", "The guard does not tell this page of its decisions. Is the page in its Observer?")
+	}
+	if s.hidden > 0 {
+		note("ok", fmt.Sprintf("%d more policies are not shown: %d are the most.", s.hidden, maxPolicies))
 	}
 	return is
 }

@@ -7,7 +7,7 @@ type full struct {
 	Title    string       `json:"title"`
 	Now      int64        `json:"now"`              // Unix seconds
 	Times    []int64      `json:"times"`            // of the points
-	Totals   [][]float64  `json:"totals"`           // allowed, refused, degraded
+	Totals   [][]float64  `json:"totals"`           // allowed, refused, degraded, undecided
 	Latency  [2][]float64 `json:"latency"`          // ms: p50, p99; 0 where nothing was asked
 	Recent   int          `json:"recent,omitempty"` // points of each policy, from the end; 0: all
 	Policies []fullPolicy `json:"policies"`
@@ -25,29 +25,29 @@ type fullPolicy struct {
 
 // tick is what changed in a second.
 type tick struct {
-	Now      int64      `json:"now"`
-	Total    [3]float64 `json:"total"`
-	Latency  [2]float64 `json:"latency"`
-	Rows     []row      `json:"rows,omitempty"`
-	About    []about    `json:"about,omitempty"`
-	Gone     []int      `json:"gone,omitempty"`
-	State    *state     `json:"state,omitempty"`
-	Stores   []storeRow `json:"stores,omitempty"`
-	Document *document  `json:"document,omitempty"`
-	Top      *[]topRow  `json:"top,omitempty"`
+	Now      int64          `json:"now"`
+	Total    [kinds]float64 `json:"total"`
+	Latency  [2]float64     `json:"latency"`
+	Rows     []row          `json:"rows,omitempty"`
+	About    []about        `json:"about,omitempty"`
+	Gone     []int          `json:"gone,omitempty"`
+	State    *state         `json:"state,omitempty"`
+	Stores   []storeRow     `json:"stores,omitempty"`
+	Document *document      `json:"document,omitempty"`
+	Top      *[]topRow      `json:"top,omitempty"`
 }
 
 // row is what moves of a policy.
 type row struct {
-	ID     int        `json:"i"`
-	Rates  [4]float64 `json:"r"`           // allowed, refused, degraded a second; would be refused (shadow)
-	Sums   [5]uint64  `json:"s"`           // allowed, refused, degraded, would be refused (shadow), undecided
-	Flight int        `json:"f"`           // in flight
-	Left   []int      `json:"l,omitempty"` // percent of decisions by what is left of the quota, in tenths from none; empty: no decision
-	Median int        `json:"m"`           // percent of the quota
-	Over   float64    `json:"o"`           // units above the promise
-	Bound  float64    `json:"b"`           // units; −1: none
-	Keys   int        `json:"k"`           // measured
+	ID     int                `json:"i"`
+	Rates  [kinds + 1]float64 `json:"r"`           // as Totals, a second; would be refused (shadow)
+	Sums   [5]uint64          `json:"s"`           // allowed, refused, degraded, would be refused (shadow), undecided
+	Flight int                `json:"f"`           // in flight
+	Left   []int              `json:"l,omitempty"` // percent of decisions by what is left of the quota, in tenths from none; empty: no decision
+	Median int                `json:"m"`           // percent of the quota
+	Over   float64            `json:"o"`           // units above the promise
+	Bound  float64            `json:"b"`           // units; −1: none
+	Keys   int                `json:"k"`           // measured
 }
 
 // about is what a policy is.
@@ -75,7 +75,7 @@ type about struct {
 
 // state is the whole in a word.
 type state struct {
-	Word  string   `json:"word"`  // ok, away, fixed, refused
+	Word  string   `json:"word"`  // ok, away, fixed, refused, stale, mute
 	Notes []string `json:"notes"` // everything that is not as it should be
 }
 

@@ -1,11 +1,12 @@
 // The stream of events, and everything but the table of policies.
 
-import { Chart, clockTime, el, kinds, minutes, number, onScheme, text } from "./charts.js";
+import { Chart, clockTime, columns, el, kinds, minutes, number, onScheme, text } from "./charts.js";
 import { Table, pad } from "./table.js";
 
 const $ = (id) => document.getElementById(id);
 const words = {
-  ok: "All in order", away: "Store away", refused: "Configuration refused", fixed: "Fixed limits in force", wait: "Connecting",
+  ok: "All in order", away: "Store away", refused: "Configuration refused", fixed: "Fixed limits in force", wait: "Connecting", stale: "Partly old",
+  mute: "Told nothing",
 };
 const model = { times: [], totals: kinds.map(() => []), latency: [[], []] };
 const table = new Table(model);
@@ -15,7 +16,10 @@ let last = ""; // id of the last event
 let said = "";
 let source; // of events
 let heard = 0; // when the last event came
+let opened = 0; // when it was tried last
 let again = 2000;
+let tries = 0; // since something was heard
+const silence = 8000; // no stream is silent for this long
 
 function say(s) {
   if (s === said) return;
@@ -35,6 +39,7 @@ function state(s) {
 
 function tiles(total, latency) {
   kinds.forEach((k, i) => text($("now-" + k), number(total[i])));
+  if (total[3] > 0) $("tile-undecided").hidden = false; // there was an outage
   const busy = $("figure-store").hidden === false;
   text($("now-store"), busy && latency[1] ? number(latency[1]) : "–");
   text($("now-store-unit"), busy ? "ms" : "all in memory");
@@ -92,7 +97,7 @@ function charts() {
 
 // tabulate writes the charts in text, for those that are unfolded.
 function tabulate() {
-  if ($("data-all").parentElement.open) minutes($("data-all"), ["Allowed/s", "Refused/s", "Degraded/s"], model.times, model.totals);
+  if ($("data-all").parentElement.open) minutes($("data-all"), columns, model.times, model.totals);
   if ($("data-store").parentElement.open) minutes($("data-store"), ["p50, most", "p99, most"], model.times, model.latency, true);
 }
 
@@ -116,6 +121,11 @@ function full(f) {
 const span = 15 * 60;
 
 function tick(t) {
+  const end = model.times.length - 1;
+  if (end >= 0 && t.now <= model.times[end]) { // the clock was set back
+    const back = model.times[end] + 1 - t.now;
+    model.times = model.times.map((x) => x - back);
+  }
   model.times.push(t.now);
   model.totals.forEach((s, k) => s.push(t.total[k]));
   model.latency.forEach((s, k) => s.push(t.latency[k]));
@@ -141,6 +151,7 @@ function connected(e) {
   last = e.lastEventId;
   heard = performance.now();
   again = 2000;
+  tries = 0;
   if ($("link").dataset.word === "lost") {
     say("Connected again.");
     if (model.state) state(model.state);
@@ -162,7 +173,9 @@ function lost() {
 function open() {
   clearTimeout(open.later);
   source?.close();
+  opened = performance.now();
   source = new EventSource("events" + (last ? "?last=" + encodeURIComponent(last) : ""));
+  source.addEventListener("open", () => opened = performance.now());
   source.addEventListener("full", (e) => {
     connected(e);
     const f = JSON.parse(e.data);
@@ -178,6 +191,7 @@ function open() {
   source.addEventListener("error", () => {
     lost();
     if (source.readyState !== EventSource.CLOSED) return; // the browser comes again by itself
+    clearTimeout(open.later);
     open.later = setTimeout(open, again); // it does not after an answer such as 503
     again = Math.min(again * 1.5, 15000);
   });
@@ -194,8 +208,18 @@ document.addEventListener("visibilitychange", () => {
     }, 20000);
   } else if (!source) open();
 });
+// A connection whose other end is gone may be silent without an error, for good: another one is opened, until one answers.
 setInterval(() => {
-  if (source && heard && performance.now() - heard > 5000) lost();
+  if (!source) return;
+  const now = performance.now();
+  if (heard && now - heard > 5000) lost();
+  // Browsers take idle connections first, of which they keep six. So a few tries are quick: those may be gone as well.
+  const answers = source.readyState === EventSource.OPEN;
+  const wait = answers || !tries ? silence : Math.min(3000 * 1.5 ** Math.max(0, tries - 6), 30000);
+  if (now - Math.max(heard, opened) > wait) {
+    tries++;
+    open();
+  }
 }, 1000);
 
 onScheme(() => {

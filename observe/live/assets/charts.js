@@ -1,6 +1,7 @@
 // Charts and their twins in text. Everything that is shown is a text node or a number: nothing is read as HTML.
 
-export const kinds = ["allowed", "refused", "degraded"];
+export const kinds = ["allowed", "refused", "degraded", "undecided"]; // as the server sends them
+export const columns = ["Allowed/s", "Refused/s", "Degraded/s", "Undecided/s"];
 
 // el makes an element. Attributes are names and texts; children are nodes and texts.
 export function el(name, attributes = {}, ...children) {
@@ -31,7 +32,7 @@ export function colours() {
   if (!palette) {
     const style = getComputedStyle(document.documentElement);
     palette = {};
-    for (const name of ["allowed", "refused", "degraded", "line", "soft", "link"]) palette[name] = style.getPropertyValue("--" + name).trim();
+    for (const name of ["allowed", "refused", "degraded", "undecided", "line", "soft", "link"]) palette[name] = style.getPropertyValue("--" + name).trim();
   }
   return palette;
 }
@@ -44,7 +45,7 @@ export function onScheme(f) {
   });
 }
 
-// spark draws the last minute as bars: refused at the bottom, what was degraded and allowed on top of it.
+// spark draws the last minute as bars: refused at the bottom, and on top of it what was degraded, undecided and allowed.
 export function spark(canvas, times, history, now) {
   const scale = devicePixelRatio || 1;
   const w = Math.round(canvas.clientWidth * scale), h = Math.round(canvas.clientHeight * scale);
@@ -57,13 +58,13 @@ export function spark(canvas, times, history, now) {
   if (!history) return;
   let most = 1;
   const first = Math.max(0, times.length - 60);
-  for (let k = first; k < times.length; k++) most = Math.max(most, history[0][k] + history[1][k] + history[2][k]);
+  for (let k = first; k < times.length; k++) most = Math.max(most, kinds.reduce((sum, _, i) => sum + history[i][k], 0));
   const bar = w / 60;
   for (let k = first; k < times.length; k++) {
     const x = w - (now - times[k] + 1) * bar;
     if (x < 0) continue;
     let y = h;
-    for (const kind of [1, 2, 0]) {
+    for (const kind of [1, 2, 3, 0]) {
       const high = history[kind][k] / most * (h - scale);
       if (!high) continue;
       c.fillStyle = colour[kinds[kind]];
@@ -97,7 +98,7 @@ export class Chart {
   make() {
     if (this.plot) this.plot.destroy();
     const colour = colours();
-    const paint = { allowed: colour.allowed, refused: colour.refused, degraded: colour.degraded, p50: colour.link, p99: colour.refused };
+    const paint = { allowed: colour.allowed, refused: colour.refused, degraded: colour.degraded, undecided: colour.undecided, p50: colour.link, p99: colour.refused };
     const series = this.order().map((k) => ({
       label: this.names[k], stroke: paint[this.names[k]], width: this.stacked ? 1 : 2, dash: this.names[k] === "p50" ? [5, 4] : undefined,
       fill: this.stacked ? paint[this.names[k]] : undefined, points: { show: false }, spanGaps: true,
@@ -115,14 +116,14 @@ export class Chart {
 
   // order is that of drawing: the highest stack first, as each covers the one before.
   order() {
-    return this.stacked ? [0, 2, 1] : this.names.map((_, k) => k);
+    return this.stacked ? [0, 3, 2, 1] : this.names.map((_, k) => k);
   }
 
   data() {
     if (!this.times) return [[], ...this.names.map(() => [])];
     if (!this.stacked) return [this.times, ...this.raw];
-    const [allowed, refused, degraded] = this.raw;
-    return [this.times, this.times.map((_, k) => allowed[k] + refused[k] + degraded[k]), this.times.map((_, k) => refused[k] + degraded[k]), refused];
+    const order = this.order(); // each with all that are drawn after it
+    return [this.times, ...order.map((_, at) => this.times.map((_, k) => order.slice(at).reduce((sum, i) => sum + this.raw[i][k], 0)))];
   }
 
   show(times, raw) {
@@ -161,7 +162,7 @@ export function minutes(table, names, times, series, most) {
     const cells = series.map((s) => {
       let sum = 0, weight = 0, top = 0;
       for (let k = first; k <= last; k++) {
-        const w = k + 1 < times.length ? times[k + 1] - times[k] : 1;
+        const w = k + 1 < times.length ? Math.min(Math.max(times[k + 1] - times[k], 0), 60) : 1; // clocks are set, too
         sum += s[k] * w;
         weight += w;
         top = Math.max(top, s[k]);

@@ -1,6 +1,6 @@
 // The table of policies.
 
-import { Chart, clockTime, el, kinds, minutes, number, spark, text } from "./charts.js";
+import { Chart, clockTime, columns, el, kinds, minutes, number, spark, text } from "./charts.js";
 
 const bounds = { "-1": "no bound", "-2": "limit again" };
 
@@ -9,7 +9,7 @@ function bound(b) {
 }
 
 function over(row) {
-  return (row.k ? number(row.o) : "–") + " / " + bound(row.b);
+  return (row.k || row.o ? number(row.o) : "–") + " / " + bound(row.b);
 }
 
 // Policy is one policy with its rows.
@@ -32,7 +32,7 @@ class Policy {
     this.sub = el("span", { class: "sub" });
     this.limit = cell("");
     this.canvas = el("canvas", { class: "spark", role: "img" });
-    this.rates = ["Allowed/s", "Refused/s", "Degraded/s"].map((label) => cell(label));
+    this.rates = columns.slice(0, 3).map((label) => cell(label));
     this.left = cell("Left, median");
     this.over = cell("Over / bound");
     const first = el("td", { role: "rowheader" }, this.name, this.tags, this.sub);
@@ -71,7 +71,7 @@ class Policy {
   // push takes the rates of a second.
   push(length) {
     const r = this.row.r;
-    if (!this.history && (r[0] || r[1] || r[2])) this.history = kinds.map(() => new Array(length - 1).fill(0));
+    if (!this.history && kinds.some((_, k) => r[k])) this.history = kinds.map(() => new Array(length - 1).fill(0));
     if (this.history) this.history.forEach((h, k) => h.push(r[k]));
     this.refused += (r[1] - this.refused) / 15;
     this.allowed += (r[0] - this.allowed) / 15;
@@ -79,7 +79,10 @@ class Policy {
 
   update() {
     const row = this.row;
-    kinds.forEach((_, k) => text(this.rates[k], k === 1 && this.about.shadow ? `would: ${number(row.r[3])}` : number(row.r[k])));
+    const [allowed, refused, degraded, undecided, would] = row.r.map(number);
+    text(this.rates[0], undecided === "0" ? allowed : `${allowed} + ${undecided} undecided`);
+    text(this.rates[1], this.about.shadow ? `would: ${would}` : refused);
+    text(this.rates[2], degraded);
     this.rates[1].classList.toggle("hot", row.r[1] > 0);
     text(this.left, row.l?.length ? row.m + " %" : "–");
     text(this.over, over(row));
@@ -96,14 +99,14 @@ class Policy {
   // spell tells the chart of the row in words. It is no live region: whoever comes by hears it.
   spell() {
     const most = kinds.map((_, k) => this.history ? Math.max(0, ...this.history[k].slice(-60)) : 0);
-    const words = `Last minute: at most ${number(most[0])} allowed, ${number(most[1])} refused and ${number(most[2])} degraded a second`;
+    const words = `Last minute: at most ${number(most[0])} allowed, ${number(most[1])} refused, ${number(most[2])} degraded and ${number(most[3])} undecided a second`;
     if (this.canvas.getAttribute("aria-label") !== words) this.canvas.setAttribute("aria-label", words);
     if (this.data?.parentElement.open) this.tabulate();
   }
 
   tabulate() {
     const { times } = this.table.model;
-    minutes(this.data, ["Allowed/s", "Refused/s", "Degraded/s"], times, this.history || kinds.map(() => new Array(times.length).fill(0)));
+    minutes(this.data, columns, times, this.history || kinds.map(() => new Array(times.length).fill(0)));
   }
 
   toggle() {
