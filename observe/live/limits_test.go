@@ -1,6 +1,7 @@
 package live
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -164,4 +165,45 @@ func TestMeterAfterAClockIsSetBack(t *testing.T) {
 		worst = max(worst, found)
 	}
 	require.Greater(t, worst, 100.0)
+}
+
+// The wall clock is set back and ahead: the points of charts move with it, and everybody gets them anew.
+func TestTheWallClockIsSet(t *testing.T) {
+	p, err := New(Config{})
+	require.NoError(t, err)
+	p.Close() // no ticks but those of the test
+	s := p.sampler
+	now := p.epoch
+	tick := func(ahead time.Duration) string {
+		now = now.Add(time.Second)
+		s.tickAt(now, now.Add(ahead).UnixNano())
+		frames, _, _, _ := p.ticks.after(p.ticks.last - 1)
+		event, _, _ := strings.Cut(string(frames[0][strings.IndexByte(string(frames[0]), '\n')+1:]), "\n")
+		return event
+	}
+	for range 200 {
+		require.Equal(t, "event: tick", tick(0))
+	}
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 0} {
+		require.Equal(t, "event: full", tick(ahead))
+		for range 20 {
+			require.Equal(t, "event: tick", tick(ahead))
+		}
+		times := s.clock.times(s.n-1, false)
+		require.Equal(t, now.Add(ahead).Unix(), times[len(times)-1])
+		for k := 1; k < len(times); k++ {
+			require.LessOrEqual(t, times[k-1], times[k])
+			require.Less(t, times[k]-times[k-1], int64(25))
+		}
+	}
+}
+
+// An adaptive limit that moves costs no allocation.
+func TestAdaptedAllocatesNothing(t *testing.T) {
+	p := &policy{}
+	e := limiter.Event{Kind: limiter.EventAdapt, Reason: "latency", Decision: limiter.Decision{Limit: limiter.PerSecond(9)}}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		e.Decision.Limit.Rate++
+		p.Observe(e)
+	}))
 }

@@ -81,6 +81,7 @@ class Policy {
     const row = this.row;
     const [allowed, refused, degraded, undecided, would] = row.r.map(number);
     text(this.rates[0], undecided === "0" ? allowed : `${allowed} + ${undecided} undecided`);
+    this.rates[0].classList.toggle("wrap", undecided !== "0");
     text(this.rates[1], this.about.shadow ? `would: ${would}` : refused);
     text(this.rates[2], degraded);
     this.rates[1].classList.toggle("hot", row.r[1] > 0);
@@ -116,7 +117,8 @@ class Policy {
     if (!open) return this.fold();
     const box = el("div", { class: "chart" });
     this.data = el("table", { class: "plain" });
-    const list = el("details", { class: "data" }, el("summary", {}, "As a table"), this.data);
+    this.summary = el("summary", {}, "As a table");
+    const list = el("details", { class: "data" }, this.summary, this.data);
     list.addEventListener("toggle", () => list.open && this.tabulate());
     this.dl = el("dl", { class: "facts" });
     this.shares = el("div", { class: "left", role: "group", "aria-label": "What decisions left of the quota" });
@@ -215,10 +217,11 @@ export class Table {
     });
   }
 
-  // replace shows a whole again. Policies that were open stay open.
+  // replace shows a whole again. What was open stays open, and what had the focus has it.
   replace(list) {
-    const open = new Set([...this.policies.values()].filter((p) => p.chart).map((p) => p.about.name));
-    const focused = [...this.policies.values()].find((p) => p.name === document.activeElement)?.about.name;
+    const before = new Map([...this.policies.values()].map((p) => [p.about.name, {
+      open: !!p.chart, list: !!p.data?.parentElement.open, name: p.name === document.activeElement, summary: !!p.chart && p.summary === document.activeElement,
+    }]));
     for (const p of this.policies.values()) p.close();
     this.policies.clear();
     const length = this.model.times.length;
@@ -229,8 +232,11 @@ export class Table {
     }
     this.sort(true);
     for (const p of this.policies.values()) {
-      if (open.has(p.about.name)) p.toggle();
-      if (p.about.name === focused) p.name.focus();
+      const was = before.get(p.about.name);
+      if (was?.open) p.toggle();
+      if (was?.list) p.data.parentElement.open = true;
+      if (was?.name) p.name.focus({ preventScroll: true });
+      if (was?.summary) p.summary.focus({ preventScroll: true });
     }
     this.spell();
   }
