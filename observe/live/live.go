@@ -123,12 +123,14 @@ func New(c Config) (*Page, error) {
 }
 
 // Watch makes the page show the policies of guard, and where they come from: status may be nil, and is otherwise asked once a
-// second by one goroutine. Until then the page has only what events tell. A later call takes the place of the one before.
+// second by one goroutine: while it has not returned the page shows what it said last, and that it is old. Until then the page has
+// only what events tell. A later call takes the place of the one before.
 func (p *Page) Watch(guard *middleware.Guard, status func() Status) {
 	p.watching.Store(&watching{guard: guard, status: status})
 }
 
-// Close ends all streams and the goroutine of the page, and returns when that has ended. What is asked of the page then is 503.
+// Close ends all streams and the goroutine of the page, and returns when that has ended. It waits for nothing that the program was
+// asked and has not answered. What is asked of the page then is 503.
 // Events are still counted, and shown to nobody. Closing again does nothing.
 func (p *Page) Close() { p.close() }
 

@@ -138,6 +138,8 @@ func TestStoreAway(t *testing.T) {
 	b.until(`document.getElementById("state-text").textContent === "Store away"`)
 	b.until(rowOf("far") + `.innerText.includes("no bound") && ` + rowOf("far") + `.innerText.includes("cannot decide: passes")`)
 	b.until(`document.getElementById("stores").innerText.includes("failing: refused")`)
+	b.until(`!document.getElementById("tile-undecided").hidden && Number(document.getElementById("now-undecided").textContent) > 0`)
+	b.until(rowOf("far") + `.cells[3].innerText.includes("undecided")`)
 	require.True(t, eval[bool](b, noScroll))
 	b.picture("away-light-phone")
 	far.take(false)
@@ -151,14 +153,23 @@ func TestReconnect(t *testing.T) {
 	b.expect("ERR_")       // what the browser says of streams that end
 	b.expect("the server") // likewise
 	b.until(`document.getElementById("link").dataset.word === "live"`)
+	b.until(rowOf("first"))
+	b.script(rowOf("first") + `.querySelector(".name").click()`)
+	b.until(`document.querySelector("tr.detail:not([hidden]) details")`)
+	b.script(`{
+		const list = document.querySelector("tr.detail:not([hidden]) details");
+		list.open = true;
+		list.querySelector("summary").focus();
+	}`)
 	s.kill()
 	b.until(`document.getElementById("link").textContent.startsWith("Connection lost")`)
 	b.until(`document.getElementById("spoken").textContent.startsWith("Connection lost")`)
 	require.Equal(t, "Not known", eval[string](b, `document.getElementById("state-text").textContent`))
 	b.picture("lost-dark-desktop")
-	other := newScene(t, nil, byIP("second", "/", limiter.PerHour(9)))
+	other := newScene(t, nil, byIP("first", "/first", limiter.PerHour(9)), byIP("second", "/", limiter.PerHour(9)))
 	other.serveAt(s.addr)
-	b.until(`document.getElementById("link").dataset.word === "live" && !!(` + rowOf("second") + `) && !(` + rowOf("first") + `)`)
+	b.until(`document.getElementById("link").dataset.word === "live" && !!(` + rowOf("second") + `)`)
+	b.until(`document.querySelector("tr.detail:not([hidden]) details").open && document.activeElement.textContent === "As a table"`)
 	other.send("/", "203.0.113.1", 5)
 	b.until(rowOf("second") + `.cells[3].textContent > "0" || ` + rowOf("second") + `.cells[6].textContent !== "–"`)
 }
@@ -188,6 +199,21 @@ func TestKeyboard(t *testing.T) {
 	b.until(`document.querySelectorAll("tr.policy:not([hidden])").length === 7`)
 	// Every stop has a focus that is seen.
 	require.Equal(t, "solid", eval[string](b, `getComputedStyle(document.activeElement).outlineStyle`))
+}
+
+// On the narrowest screen (and at 400 % of a wide one) nothing scrolls to the side, with everything unfolded.
+func TestNarrow(t *testing.T) {
+	s := newScene(t, nil, shop()...)
+	s.load(paths)
+	b := s.look(t, 320, 640, "dark")
+	b.until(rowOf("search") + `.cells[4].textContent > "0"`)
+	b.script(rowOf("search") + `.querySelector(".name").click()`)
+	b.until(`document.querySelector("tr.detail:not([hidden]) meter")`)
+	b.script(`document.querySelectorAll("details").forEach((d) => d.open = true)`)
+	b.until(`document.querySelectorAll("tr.detail:not([hidden]) details td").length > 0`)
+	b.picture("narrow-dark")
+	require.True(t, eval[bool](b, noScroll), eval[string](b, `document.documentElement.scrollWidth + " " + [...document.querySelectorAll("body *")]
+		.filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".quiet, .scroll, .data")).map((e) => e.tagName + "." + e.className + "#" + e.id).join()`))
 }
 
 // Many policies, long names, and texts that would be markup.
