@@ -147,7 +147,8 @@ class Policy {
       ["Refused for", (a.reasons || []).map((v) => v.replace("_", " ")).join(", ")],
       ["Without a store", !r.s[4] && (a.via || []).every((v) => v === "memory") ? "" : a.closed ? "requests are refused" : "requests pass"],
       ["Leases", a.leases || ""],
-      ["Over / bound", `${over(r)} units, ${r.k} ${r.k === 1 ? "key" : "keys"} measured since ${clockTime(a.since)}`],
+      ["Over / bound", `${over(r)} units, ` + (r.k ? `${r.k} ${r.k === 1 ? "key" : "keys"} measured since ${clockTime(a.since)}`
+        : "no key measured now: none has passed, or none was under one limit for long enough")],
       ["Bound", a.promise],
     ].filter(([, v]) => v);
     const now = facts.map((f) => f.join("\n")).join("\n\n");
