@@ -207,3 +207,23 @@ func TestAdaptedAllocatesNothing(t *testing.T) {
 		p.Observe(e)
 	}))
 }
+
+// The decision by another limit may be told after those that it explains, as replies of a store come when they like.
+func TestAnotherLimitIsToldLate(t *testing.T) {
+	l := limiter.PerSecond(5).WithBurst(20)
+	w := &watch{}
+	see := func(l limiter.Limit, since time.Duration, n int) {
+		e := at(l, since, n)
+		w.see(1, &e, e.Decision.Mark)
+	}
+	see(l, 20*time.Millisecond, 20)
+	see(l, 100*time.Millisecond, 20)
+	see(l, 900*time.Millisecond, 1)
+	worst, _, _ := w.step()
+	require.Zero(t, worst)
+	see(limiter.PerSecond(500), 50*time.Millisecond, 1)
+	for range 4 {
+		worst, _, _ = w.step()
+		require.Zero(t, worst)
+	}
+}
