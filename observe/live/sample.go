@@ -65,12 +65,12 @@ type sampler struct {
 	topIs    []byte
 	policies []*policy // as shown
 
+	whole   []byte // the event with everything
+	wholeOf int64  // as of this tick
+
 	// Of the goroutine alone, without mu.
 	overview asked[[]standing]
 	status   asked[Status]
-
-	whole   []byte // the event with everything
-	wholeOf int64  // as of this tick
 }
 
 // sample takes a snapshot a second until Close.
