@@ -24,10 +24,13 @@ const (
 	ReasonBreaker Reason = "breaker"
 	// ReasonUnavailable: the store could not be asked, and [Config].Strict does not go on without it.
 	ReasonUnavailable Reason = "unavailable"
+	// ReasonCanceled: its context ended while it waited. Err is the context's error.
+	ReasonCanceled Reason = "canceled"
 )
 
 // LimitedError says that a request was not sent, or not sent again, because it could not have been in time. Find it with
-// [errors.As]: [http.Client] wraps it. It is no time-out: as a rule it comes at once, not when the time is over.
+// [errors.As]: [http.Client] wraps it. It is no time-out: as a rule it comes at once, not when the time is over. What [http.Client]'s
+// own Timeout ends is hidden by an error of http.Client: only a deadline of the request's context tells that nothing was sent.
 type LimitedError struct {
 	Reason Reason
 	// RetryAfter is the wait from now until the request could be sent, as far as it is known: 0 if it is not known,
@@ -69,4 +72,5 @@ var reasons = map[Reason]string{
 	ReasonWaiting:     "too many requests are waiting",
 	ReasonBreaker:     "the destination has been failing",
 	ReasonUnavailable: "the limit cannot be asked for",
+	ReasonCanceled:    "its context ended while it waited",
 }

@@ -87,6 +87,10 @@ func (x *exchange) depart(ctx context.Context) (f *flight, err error) {
 	u := turn{t: x.t, l: x.l, key: x.key, s: x.s, status: x.status, until: x.until(began)}
 	f, err = u.depart(ctx)
 	x.decided(ctx, &u, time.Since(began), err)
+	var limited *LimitedError
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.As(err, &limited) { // who knows that nothing was sent may send it again
+		err = &LimitedError{Reason: ReasonCanceled, Key: u.key, Status: u.status, Err: ctx.Err()}
+	}
 	return f, err
 }
 

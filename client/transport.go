@@ -80,7 +80,7 @@ func (t *Transport) newLane(key limiter.Key, shared bool) *lane {
 }
 
 // RoundTrip sends the request when its turn has come, and again as [Retry] says. The response is the last one's, also if
-// that is a refusal: nothing is made of it. The error is Base's, the context's, a [*LimitedError] where the request was not
+// that is a refusal: nothing is made of it. The error is Base's, a [*LimitedError] where the request was not
 // sent, one wrapping [keyfunc.ErrNoKey] where it has no key, or the Limiter's.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	key, s, err := t.destination(req)

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -147,10 +146,10 @@ func (u *turn) line(ctx context.Context) error {
 	}
 }
 
-// late is the error when the time is over: the context's, if it is the context's time.
+// late is the error when the time is over. Its cause is the context's, if it is the context's time.
 func (u *turn) late(ctx context.Context, reason Reason) error {
 	if deadline, ok := ctx.Deadline(); ok && !deadline.After(u.until.Add(1)) {
-		return fmt.Errorf("client: %s: %w", reasons[reason], context.DeadlineExceeded)
+		return u.limited(reason, 0, context.DeadlineExceeded)
 	}
 	return u.limited(reason, 0, nil)
 }
